@@ -1,9 +1,9 @@
-"""The command line: `rowlock run | check | status | verify | quarantine | demo`, and the commands of
-rowlock/commands/cluster.py.
+"""The command line: `rowlock demo | check | run | status | completion | verify | quarantine`, and the
+commands of rowlock/commands/cluster.py.
 
 Results go to stdout, logs and errors to stderr. Exit code 0: success; 1: a finding (check refused,
-verify found a difference); 2: an error. The parts that need Spark, Kafka or a driver are imported by the
-command that uses them.
+verify found a difference); 2: an error. Whatever a command needs (the configuration's models, Kafka, Spark, a
+driver) is imported by that command, so that `--help` and the completion of a shell are quick.
 """
 
 from __future__ import annotations
@@ -12,34 +12,53 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rowlock import __version__
 from rowlock.commands.cluster import COMMANDS
+from rowlock.commands.help import START_HERE, CommandGroup, format_beginning
 from rowlock.commands.init import init
 from rowlock.commands.options import (
     FINDING,
     FINE,
+    complete_printed_commands,
     config_option,
     fail_command,
     output_option,
+    read_config,
     report_command_errors,
 )
-from rowlock.processes import log
-from schemas.config.model import Config, load_config
+
+if TYPE_CHECKING:
+    from rowlock.inspect.status import Status
+    from schemas.config.model import Config
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=CommandGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="rowlock")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
-def main(log_level: str) -> None:
-    """Replicates committed rows from MySQL and MariaDB through Kafka into PostgreSQL and MySQL."""
-    log.configure_logging(log_level)
+@click.pass_context
+def main(context: click.Context, log_level: str) -> None:
+    """Replicate committed rows of MySQL, MariaDB and Oracle through Kafka into MySQL, MariaDB, PostgreSQL,
+    Oracle and Kafka."""
+    context.obj = log_level
+    if context.invoked_subcommand is None:
+        click.echo(format_beginning(context, main))
 
+
+main.chapters = {
+    START_HERE: ("demo", "init", "check", "run", "status", "completion"),
+    "Inspect and repair": ("verify", "quarantine", "copy", "reload", "units", "pipelines", "events"),
+    "Cluster": ("coordinator", "agent", "agents", "rebalance", "resign"),
+}
 
 for _command in COMMANDS:
     main.add_command(_command)
@@ -55,12 +74,12 @@ main.add_command(init)
 )
 @report_command_errors
 def run(config_file: Path, until_caught_up: bool) -> None:
-    """Run everything in one process tree, until SIGTERM or Ctrl-C.
+    """Capture and apply in one process tree, until Ctrl-C or SIGTERM.
 
     A process that dies is restarted. A process that refuses to run (its message gives the reason) is not
     restarted, and the others continue.
     """
-    config = load_config(config_file)
+    config = read_config(config_file)
     without = _check_before_start(config, all_needed=until_caught_up)
     from rowlock.coordinator.sighup import reload_on_hangup
     from rowlock.inspect.caught_up import CaughtUpGoal
@@ -87,8 +106,10 @@ def _check_before_start(config: Config, *, all_needed: bool) -> list[str]:
     from rowlock.inspect.scopes import explain_refused_start, list_consequences, list_not_started
 
     found = list_scoped_findings(config)
-    for finding in dict.fromkeys(each.finding for each in found):
+    findings = list(dict.fromkeys(each.finding for each in found))
+    for finding in findings:
         _print_error_line(f"rowlock: {finding.level}: {finding}")
+    complete_printed_commands(*(finding.remedy for finding in findings))
     if refused := explain_refused_start(found, config.sources, config.pipelines, all_needed=all_needed):
         fail_command(refused)
     for line in list_consequences(found):
@@ -109,8 +130,11 @@ def _check_before_start(config: Config, *, all_needed: bool) -> list[str]:
 )
 @report_command_errors
 def check(config_file: Path, output: str, with_plan: bool) -> None:
-    """Check configuration, servers, grants and tables. Exit 1 if a finding would stop a run."""
-    config = load_config(config_file)
+    """Check the configuration, the servers, the grants and the tables before a run.
+
+    The exit code is 1 if a finding would stop a part of the run.
+    """
+    config = read_config(config_file)
     if with_plan:
         _show_plan(config, output)
         return
@@ -140,6 +164,7 @@ def check(config_file: Path, output: str, with_plan: bool) -> None:
             click.echo("\n".join(format_headroom_lines(kept)))
         if not findings:
             click.echo("nothing found: ready to run")
+        complete_printed_commands(*(finding.remedy for finding in findings))
     sys.exit(FINDING if has_errors(findings) else FINE)
 
 
@@ -163,8 +188,11 @@ def _show_plan(config: Config, output: str) -> None:
 @click.option("--watch", is_flag=True, help="Repeat every two seconds, until Ctrl-C.")
 @report_command_errors
 def status(config_file: Path, output: str, watch: bool) -> None:
-    """Show the progress of capture and apply, and why units do not run. Exit 1 if a unit does not run."""
-    config = load_config(config_file)
+    """Show how far capture and apply are, and what does not run and why.
+
+    The exit code is 1 if something does not run.
+    """
+    config = read_config(config_file)
     from rowlock.inspect.status import StatusReader
 
     reader = StatusReader(config)
@@ -205,7 +233,15 @@ def _show_status(reader: Any, output: str) -> bool:
         click.echo(line)
     for problem in seen.problems:
         click.echo(f"rowlock: {problem}", err=True)
+    complete_printed_commands(*_list_remedies(seen))
     return healthy
+
+
+def _list_remedies(seen: Status) -> list[str]:
+    """Return all texts of a status that may name a command."""
+    remedies = [source.remedy for source in seen.sources] + [unit.remedy for unit in seen.units]
+    remedies += [table.remedy for source in seen.sources for table in source.tables]
+    return [*seen.problems, *filter(None, remedies)]
 
 
 @main.command()
@@ -225,8 +261,11 @@ def _show_status(reader: Any, output: str) -> bool:
 def verify(  # noqa: PLR0917 - click passes options by name
     config_file: Path, output: str, pipeline: str | None, table: str | None, settle_s: float, show_all: bool
 ) -> None:
-    """Compare the rows of sources and targets. The exit code is 1 if rows differ."""
-    config = load_config(config_file)
+    """Compare every row of the sources with its row in the targets.
+
+    The exit code is 1 if rows differ.
+    """
+    config = read_config(config_file)
     from rowlock.commands.tables import SHOWN, verify_lines
     from rowlock.inspect.pairs import list_table_pairs
     from rowlock.inspect.verify import verify_pairs as compare
@@ -243,7 +282,7 @@ def verify(  # noqa: PLR0917 - click passes options by name
     for result in compare(config, pairs, settle_s=settle_s):
         equal = equal and result.equal
         if output == "json":
-            click.echo(json.dumps(result.as_dict()))
+            click.echo(json.dumps({"version": 1, **result.as_dict()}))
         else:
             click.echo("\n".join(verify_lines(result, len(result.findings) if show_all else SHOWN)))
     sys.exit(FINE if equal else FINDING)
@@ -255,9 +294,9 @@ def _require_pipeline(config: Config, pipeline: str) -> str:
     return pipeline
 
 
-@main.group()
+@main.group(cls=CommandGroup)
 def quarantine() -> None:
-    """Events that a target refused: list them, retry them, skip them."""
+    """List, retry or discard the events that a target refused."""
 
 
 @quarantine.command("list")
@@ -266,7 +305,7 @@ def quarantine() -> None:
 @report_command_errors
 def quarantine_list(config_file: Path, output: str) -> None:
     """List the quarantined events, and the number of displaced rows."""
-    config = load_config(config_file)
+    config = read_config(config_file)
     from rowlock.inspect.observed.displaced import format_displaced_lines, list_displaced_rows
     from rowlock.inspect.quarantine import format_quarantine_lines, list_quarantined_events
 
@@ -288,7 +327,10 @@ def quarantine_list(config_file: Path, output: str) -> None:
 @click.option("--key", help="Only this key, as `list` shows it.")
 @report_command_errors
 def quarantine_retry(config_file: Path, pipeline: str | None, topic: str | None, key: str | None) -> None:
-    """Apply the final image of the held keys. Exit 1 if the target refuses one again."""
+    """Apply the final image of each held key.
+
+    The exit code is 1 if the target refuses one again.
+    """
     _resolve_entries(config_file, "retry", pipeline, topic, key)
 
 
@@ -302,8 +344,10 @@ def quarantine_retry(config_file: Path, pipeline: str | None, topic: str | None,
 def quarantine_skip(
     config_file: Path, pipeline: str | None, topic: str | None, key: str | None, yes: bool
 ) -> None:
-    """Discard the held events: the rows stay in the target as they are, and later changes of the keys are
-    applied again."""
+    """Discard the held events and apply later changes of their keys again.
+
+    The rows stay in the target as they are.
+    """
     if not yes:
         click.confirm(
             "The held events are discarded and the target then differs from the source. Continue?", abort=True
@@ -314,7 +358,7 @@ def quarantine_skip(
 def _resolve_entries(
     config_file: Path, how: str, pipeline: str | None, topic: str | None, key: str | None
 ) -> None:
-    config = load_config(config_file)
+    config = read_config(config_file)
     from rowlock.inspect.quarantine import EntrySelection, resolve_quarantine
 
     outcome = resolve_quarantine(config, how, EntrySelection(pipeline, topic, key))
@@ -340,6 +384,22 @@ def demo(keep: bool, seconds: int) -> None:
     from rowlock.demo.run import run_demo as show
 
     sys.exit(show(keep=keep, seconds=seconds))
+
+
+@main.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def print_completion(shell: str) -> None:
+    """Print the script by which a shell completes rowlock's commands and options.
+
+    \b
+    bash: eval "$(rowlock completion bash)"       (in ~/.bashrc)
+    zsh:  eval "$(rowlock completion zsh)"        (in ~/.zshrc, after compinit)
+    fish: rowlock completion fish | source        (in ~/.config/fish/config.fish)
+    """
+    from click.shell_completion import BashComplete, FishComplete, ZshComplete
+
+    kinds = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+    click.echo(kinds[shell](main, {}, "rowlock", "_ROWLOCK_COMPLETE").source())
 
 
 if __name__ == "__main__":

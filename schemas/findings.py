@@ -15,7 +15,7 @@ from schemas.problems import Problem
 from schemas.wire.debezium_snapshot import encode_snapshot_signal
 
 #: The remedy if it is impossible to continue.
-START_OVER = "start over (docs/how-to/start-over.md)"
+START_OVER = "start over (see 'Start over' in rowlock's documentation)"
 #: In a remedy for several tables; a display for one of them replaces it by `format_copy_remedy`.
 COPY_EACH = "rowlock copy (each of the tables)"
 
@@ -34,7 +34,7 @@ def format_debezium_remedy(db: str, table: str) -> str:
     """
     return (
         f"put {encode_snapshot_signal(db, table)} into the signal topic of Debezium's "
-        "connector (docs/how-to/debezium.md)"
+        "connector (see 'Apply topics that Debezium writes' in rowlock's documentation)"
     )
 
 

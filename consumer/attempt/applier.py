@@ -174,7 +174,7 @@ class Applier:
             table=f"{self._target.schema}.{self._target.name}", rows=rows,
             first_event=f"{offset}.{part}", event_keys=_list_first_keys(batch),
             remedy="SELECT * FROM rowlock_displaced shows them whole: find out who else writes to the table, "
-            "then run rowlock verify (docs/how-to/run-it.md)",
+            "then run rowlock verify (see 'When rows were displaced' in rowlock's documentation)",
         )  # fmt: skip
 
     def close(self, error: BaseException | None = None) -> Machine[None]:

@@ -79,7 +79,7 @@ class AttemptLocks:
                 f"a Spark executor on {socket.gethostname()} does not find {Path(path).parent} of the "
                 "rowlock agent that it works for",
                 "executors must run on the agent's own machine; to use several machines, run an agent on "
-                "each (docs/how-to/run-a-cluster.md)",
+                "each (see 'Run it on several machines' in rowlock's documentation)",
             ) from error
         self._here: Counter[str] = Counter()
         self._mutex = threading.Lock()

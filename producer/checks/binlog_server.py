@@ -233,7 +233,7 @@ def _build_unread_finding(place: str, source: SourceConfig, error: Exception) ->
         return Finding(
             "error", place, f"{at} refuses user {source.user}: {text}",
             "correct user and password in the configuration, or create the user "
-            "(docs/how-to/source-setup.md)",
+            "(see 'Prepare a source database' in rowlock's documentation)",
         )  # fmt: skip
     if code in _UNREACHABLE or not isinstance(code, int):
         if (other := explain_wrong_service(source.host, source.port, MYSQL_SERVER)) is not None:

@@ -18,6 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 from producer.errors import KafkaRefusedError, TransientSourceError
 from producer.kafka.settings import MAX_MESSAGE_BYTES, RETENTION_MS, build_capture_admin_settings
 from schemas.config.model import KafkaConfig
+from schemas.findings import START_OVER
 from schemas.io.kafka_clients import open_admin
 from schemas.problems import Problem
 from schemas.topic_rules import explain_compaction_refusal, own_policy_refusal
@@ -245,8 +246,8 @@ def explain_partition_count(topic: str, count: int) -> Problem:
     """Return why a topic with several partitions cannot be used for a table."""
     return Problem(
         f"topic {topic} has {count} partitions, and only one keeps events in order",
-        "delete it if it is empty (capture makes it again at its "
-        "next start); if it has events, start over (docs/how-to/start-over.md)",
+        "delete it if it is empty (capture makes it again at its next start); if it has events, "
+        f"{START_OVER}",
     )
 
 

@@ -21,6 +21,8 @@ from producer.statements.tokens import Token, names_at, tokenize_sql
 from schemas.problems import ProblemError
 from schemas.table.names import EXACT, NameRules, TableName
 
+_SEE_SETUP = "see 'Prepare a source database' in rowlock's documentation"
+
 
 class ProvenVisibility(Protocol):
     """The catalog objects that the user certainly sees (producer.sources.grants.CatalogVisibility)."""
@@ -245,7 +247,7 @@ class _ClosureWalk:
         if not self.objects.visibility.can_see_triggers(name[0]):
             raise UnknownImpactError(
                 f"the triggers of {name[0]} are hidden from this user",
-                "GRANT TRIGGER ON *.* TO it (docs/how-to/source-setup.md)",
+                f"GRANT TRIGGER ON *.* TO it ({_SEE_SETUP})",
             )
         for db, body in self.objects.triggers.get(name, ()):
             self.walk_body(body, db, f"a trigger of {name[0]}.{name[1]}")
@@ -308,7 +310,7 @@ def find_impacted_tables(
         return ImpactedTables(
             None,
             "the tables of all databases, their triggers and keys are not visible to this user: GRANT "
-            "TRIGGER ON *.* TO it (docs/how-to/source-setup.md)",
+            f"TRIGGER ON *.* TO it ({_SEE_SETUP})",
         )
     walk = _ClosureWalk(objects, names)
     try:

@@ -16,10 +16,16 @@ from urllib.parse import quote
 
 import click
 
-from rowlock.commands.options import config_option, handed_option, output_option, report_command_errors
+from rowlock.commands.help import CommandGroup
+from rowlock.commands.options import (
+    complete_printed_commands,
+    config_option,
+    handed_option,
+    output_option,
+    read_config,
+    report_command_errors,
+)
 from schemas.clock import read_clock_ms
-from schemas.config.changes.handed import announce_config, load_handed_config
-from schemas.config.model import load_config
 
 if TYPE_CHECKING:
     from rowlock.coordinator.leader_client import LeaderClient
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
 def _open_client(config_file: Path) -> LeaderClient:
     from rowlock.coordinator.leader_client import LeaderClient
 
-    return LeaderClient.from_config(load_config(config_file))
+    return LeaderClient.from_config(read_config(config_file))
 
 
 def _show_rows(name: str, rows: list[dict[str, Any]], output: str, table: Callable[[], Any]) -> None:
@@ -61,7 +67,9 @@ def _post_command(config_file: Path, path: str, done: str, body: dict[str, Any] 
 
 @click.command()
 @config_option
-@click.option("--name", help="Name of this agent in the cluster [default: host name and process number].")
+@click.option(
+    "--name", help="Name of this coordinator in the cluster [default: host name and process number]."
+)
 @click.option("--listen", metavar="HOST:PORT", help="Instead of coordination.listen.")
 @click.option("--rest", metavar="HOST:PORT", help="Instead of coordination.rest.")
 @click.option("--or-any-port", is_flag=True, help="Serve REST on a free port if that port is in use.")
@@ -82,8 +90,12 @@ def coordinator(  # noqa: PLR0917 - click passes options by name
     without: tuple[str, ...],
     handed: int | None,
 ) -> None:
-    """Run a coordinator, which leads the agents or waits to lead, until SIGTERM or Ctrl-C. Start two or
-    three, on different machines."""
+    """Run a coordinator, which leads the agents or waits to lead, until Ctrl-C or SIGTERM.
+
+    Start two or three, on different machines.
+    """
+    from schemas.config.changes.handed import announce_config, load_handed_config
+
     given = (("listen", listen), ("rest", rest))
     config = load_handed_config(
         config_file, handed, {("coordination", key): value for key, value in given if value}
@@ -121,7 +133,9 @@ def coordinator(  # noqa: PLR0917 - click passes options by name
 def agent(
     config_file: Path, name: str, peers: tuple[str, ...], end_on_refusal: bool, handed: int | None
 ) -> None:
-    """Run an agent, with the units that the coordinator assigns to it, until SIGTERM or Ctrl-C."""
+    """Run an agent, with the units that the coordinator assigns to it, until Ctrl-C or SIGTERM."""
+    from schemas.config.changes.handed import load_handed_config
+
     config = load_handed_config(config_file, handed)
     from rowlock.agent.run import run_agent
     from rowlock.coordinator.sighup import reload_on_hangup
@@ -133,9 +147,12 @@ def agent(
         sys.exit(run_agent(config, name, given, end_on_refusal=end_on_refusal))
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def units() -> None:
-    """Units of scheduling: capture units (one per source) and apply units (one per topic of a pipeline)."""
+    """List, move, pause and resume the units of capture and apply.
+
+    A unit captures one source, or applies one topic of a pipeline.
+    """
 
 
 @units.command("list")
@@ -147,12 +164,14 @@ def units() -> None:
 @click.option("--state", help="Only units in this state.")
 @report_command_errors
 def units_list(config_file: Path, output: str, **filters: str | None) -> None:
-    """List units with their agents, their progress and their last failures."""
+    """List the units with their agents, their progress and their last failures."""
     with _open_client(config_file) as leader:
         rows = leader.list_units({name: value for name, value in filters.items() if value is not None})
     from rowlock.commands.cluster_tables import build_cluster_units_table
 
     _show_rows("units", rows, output, lambda: build_cluster_units_table(rows, read_clock_ms()))
+    if output == "table":
+        complete_printed_commands(*(row["remedy"] or "" for row in rows))
 
 
 @units.command("move")
@@ -170,7 +189,10 @@ def units_move(config_file: Path, unit: str, agent: str) -> None:
 @click.argument("unit")
 @report_command_errors
 def units_cancel(config_file: Path, unit: str) -> None:
-    """Cancel the move of UNIT. The command is refused once the unit's present agent was asked to stop it."""
+    """Cancel the move of UNIT.
+
+    The command is refused once the unit's present agent was asked to stop it.
+    """
     _post_command(config_file, f"/v1/units/{quote(unit)}/cancel", f"{unit} stays where it is")
 
 
@@ -192,9 +214,9 @@ def units_resume(config_file: Path, unit: str) -> None:
     _post_command(config_file, f"/v1/units/{quote(unit)}/resume", f"{unit} is being resumed")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def agents() -> None:
-    """Processes that run units."""
+    """List, drain and undrain the agents, which are the processes that run units."""
 
 
 @agents.command("list")
@@ -202,7 +224,7 @@ def agents() -> None:
 @output_option
 @report_command_errors
 def agents_list(config_file: Path, output: str) -> None:
-    """List agents."""
+    """List the agents."""
     with _open_client(config_file) as leader:
         rows = leader.get("/v1/agents")["agents"]
     from rowlock.commands.cluster_tables import build_agents_table
@@ -215,8 +237,10 @@ def agents_list(config_file: Path, output: str) -> None:
 @click.argument("agent")
 @report_command_errors
 def agents_drain(config_file: Path, agent: str) -> None:
-    """Move all units of AGENT to other agents. It gets no units until you undrain it or start its
-    process again."""
+    """Move all units of AGENT to other agents.
+
+    It gets no units until you undrain it or start its process again.
+    """
     _post_command(config_file, f"/v1/agents/{quote(agent, safe='')}/drain", f"{agent} is being drained")
 
 
@@ -225,13 +249,13 @@ def agents_drain(config_file: Path, agent: str) -> None:
 @click.argument("agent")
 @report_command_errors
 def agents_undrain(config_file: Path, agent: str) -> None:
-    """End a drain: AGENT keeps the units that it still has, and is given units again."""
+    """End the drain of AGENT, which keeps the units that it still has and is given units again."""
     _post_command(config_file, f"/v1/agents/{quote(agent, safe='')}/undrain", f"{agent} takes units again")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def pipelines() -> None:
-    """Progress of pipelines."""
+    """List the pipelines with their progress."""
 
 
 @pipelines.command("list")
@@ -239,7 +263,7 @@ def pipelines() -> None:
 @output_option
 @report_command_errors
 def pipelines_list(config_file: Path, output: str) -> None:
-    """List pipelines with their checkpoints."""
+    """List the pipelines with their checkpoints."""
     with _open_client(config_file) as leader:
         rows = leader.get("/v1/pipelines")["pipelines"]
     from rowlock.commands.cluster_tables import build_pipelines_table
@@ -261,8 +285,10 @@ def pipelines_list(config_file: Path, output: str) -> None:
 @click.option("--after", default=0, metavar="NUMBER", help="Only events with a greater number.")
 @report_command_errors
 def events(config_file: Path, output: str, limit: int, after: int) -> None:
-    """Show what the leading coordinator did: it placed and moved units, and why; agents joined or left;
-    operators gave commands."""
+    """Show what the leading coordinator did, and why.
+
+    It placed and moved units; agents joined or left; operators gave commands.
+    """
     with _open_client(config_file) as leader:
         rows = leader.get("/v1/events", {"after": after, "limit": limit})["events"]
     from rowlock.commands.cluster_tables import build_events_table
@@ -306,11 +332,11 @@ def copy(  # noqa: PLR0917 - click passes options by name
     rate_only: bool,
     wait: bool,
 ) -> None:
-    """Copy TABLE (database.table) again while everything runs; without TABLE, show the progress of copies.
+    """Copy a table again while everything runs, or show the progress of copies.
 
-    The target's rows are replaced chunk by chunk, and rows that the source no longer has are deleted: readers
-    never see the table empty. The copy ends any stop of the table. `rowlock copy` without TABLE shows its
-    progress.
+    TABLE is `database.table` at the source. The target's rows are replaced chunk by chunk, and rows that
+    the source no longer has are deleted: readers never see the table empty. The copy ends any stop of the
+    table. `rowlock copy` without TABLE shows the progress.
     """
     from rowlock.commands.copying import post_copy_request, show_copies, wait_for
 
@@ -323,9 +349,11 @@ def copy(  # noqa: PLR0917 - click passes options by name
         body["max_rows_per_second"] = max_rows_per_second
     if not (cancel or rate_only):
         body["where"] = where
-    taken = post_copy_request(config_file, body, "cancel" if cancel else "rate" if rate_only else "")
+    taken = post_copy_request(config_file, body, "cancel" if cancel else "rate" if rate_only else "", output)
     if wait and not (cancel or rate_only):
         sys.exit(wait_for(config_file, taken["id"], output))
+    if output == "json":
+        click.echo(json.dumps({"version": 1, "accepted": taken}))
 
 
 @click.command()
@@ -341,11 +369,10 @@ def rebalance(config_file: Path) -> None:
 @output_option
 @report_command_errors
 def reload(config_file: Path, output: str) -> None:
-    """Activate the configuration file, as it is now on the machines of the leader and of all agents, in the
-    running system.
+    """Activate the changed configuration file in the running system.
 
-    If one of these files is invalid or differs, the command is refused with all errors, and the active
-    configuration stays.
+    The file is read on the machines of the leader and of all agents. If one of these files is invalid or
+    differs, the command is refused with all errors, and the active configuration stays.
     """
     with _open_client(config_file) as leader:
         answer = leader.reload_config()
@@ -359,7 +386,7 @@ def reload(config_file: Path, output: str) -> None:
 @config_option
 @report_command_errors
 def resign(config_file: Path) -> None:
-    """Make the current leader step down and trigger an election."""
+    """Make the leading coordinator step down and trigger an election."""
     _post_command(config_file, "/v1/resign", "the coordinator resigns")
 
 

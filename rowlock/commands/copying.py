@@ -14,7 +14,7 @@ import click
 from rich.table import Table
 
 from coordinator.server.operators.copies import CopyRefusedError
-from rowlock.commands.options import FINDING, FINE
+from rowlock.commands.options import FINDING, FINE, complete_printed_commands
 from rowlock.commands.tables import (
     escape_markup,
     format_copied_rows,
@@ -35,7 +35,9 @@ _OVER = ("done", "refused", "cancelled")
 CopyJson = dict[str, Any]
 
 
-def post_copy_request(config_file: Path, body: CopyJson, what: Literal["", "cancel", "rate"]) -> CopyJson:
+def post_copy_request(
+    config_file: Path, body: CopyJson, what: Literal["", "cancel", "rate"], output: str
+) -> CopyJson:
     """Send the request and print a confirmation. Raises CommandError with the refusal.
 
     `what`: "cancel" cancels the copy, "rate" changes its rate, "" requests one.
@@ -53,7 +55,9 @@ def post_copy_request(config_file: Path, body: CopyJson, what: Literal["", "canc
         "rate": "the copy continues "
         f"{f'at {rate:,} rows a second at most' if rate else 'as fast as the source gives rows'}",
     }[what]
-    click.echo(f"{taken['table']} of {taken['source']}: {outcome}")
+    if output == "table":
+        click.echo(f"{taken['table']} of {taken['source']}: {outcome}")
+        complete_printed_commands(outcome)
     return taken
 
 

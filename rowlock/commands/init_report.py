@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
+from rowlock.commands.options import name_config_option
 from rowlock.commands.tables import (
     build_findings_table,
     escape_markup,
@@ -82,10 +83,15 @@ def show_check(config_file: Path, surveyed: SurveyedSource, draft: ConfigDraft) 
     _show_statements(f"target {draft.target.name}", draft.target.name, scoped)
     _show_copy(surveyed.listed, draft)
     if has_errors(findings):
-        click.echo(f"next: correct what was found, then rowlock check -c {config_file}")
+        click.echo(f"next: correct what was found, then {_name_command('check', config_file)}")
         return False
-    click.echo(f"next: rowlock run -c {config_file}")
+    click.echo(f"next: {_name_command('run', config_file)}")
     return True
+
+
+def _name_command(name: str, config_file: Path) -> str:
+    """Return the command to type, with the option that it needs for this configuration."""
+    return " ".join(filter(None, ("rowlock", name, name_config_option(config_file))))
 
 
 def _show_statements(place: str, name: str, scoped: Sequence[ScopedFinding]) -> None:

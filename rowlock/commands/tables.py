@@ -6,15 +6,17 @@ import math
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
-from rowlock.inspect.observed.source_status import SourceStatus
-from rowlock.inspect.status import ApplyUnitStatus, Status
-from rowlock.inspect.verify import PairResult
-from rowlock.views.retention import Backlog
-from schemas.findings import Finding
+if TYPE_CHECKING:
+    from rowlock.inspect.observed.source_status import SourceStatus
+    from rowlock.inspect.status import ApplyUnitStatus, Status
+    from rowlock.inspect.verify import PairResult
+    from rowlock.views.retention import Backlog
+    from schemas.findings import Finding
 
 
 def has_errors(findings: Sequence[Finding]) -> bool:

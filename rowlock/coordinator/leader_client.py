@@ -94,11 +94,11 @@ class LeaderClient:
     @classmethod
     def from_config(cls, config: Config) -> Self:
         """Return a client that finds the leader of `config` at any address."""
-        from rowlock.coordinator.control_view import find_leader_address
-
         coordination, prefix = config.coordination, config.kafka.prefix
 
         def find() -> FoundLeader:
+            from rowlock.coordinator.control_view import find_leader_address  # it loads Kafka's client
+
             found = find_rest(coordination, prefix)
             return (
                 found if found.at is not None else FoundLeader(find_leader_address(config.kafka), found.heard)

@@ -121,7 +121,7 @@ class SourceConfig(ConfigModel):
         description="Tools that alter a table through a copy that replaces it: a list of `gh-ost` and "
         "`pt-osc` (default: both), or the keys below. Their tables are left out of `tables:` unless a "
         "pattern names one literally, and their changes are replicated "
-        "(docs/explanation/schema-tools.md). `[]`: none.",
+        "(see 'gh-ost and pt-online-schema-change' in rowlock's documentation). `[]`: none.",
     )
     large_transactions: Literal["read-again", "spill"] = Field(
         default="read-again",
@@ -133,7 +133,7 @@ class SourceConfig(ConfigModel):
         description="Program that captures the source and writes its topics. `debezium`: a connector "
         "of Debezium's for MySQL or MariaDB does, with `topic.prefix` = "
         "`<kafka.prefix>.<name of this source>`; rowlock only applies them, and reads here "
-        "the tables' definitions (docs/how-to/debezium.md).",
+        "the tables' definitions (see 'Apply topics that Debezium writes' in rowlock's documentation).",
     )
     decimals: Literal["precise", "string"] = Field(
         default="precise",

@@ -75,7 +75,7 @@ def test_without_urls_everything_is_asked(init: Init, tmp_path: Path) -> None:
     assert "table bank.audit has no primary key: add one" in text
     assert "copies 1 table, about 2,190,000 rows (1.0 MiB)" in text
     assert "takes about 104.0 s at 21,900 rows a second, as measured on two cores" in text
-    assert text.endswith("next: rowlock run -c rowlock.yaml")
+    assert text.endswith("next: rowlock run")
 
 
 def test_defaults_are_taken_without_questions(init: Init, tmp_path: Path) -> None:
@@ -144,5 +144,5 @@ def test_missing_rights_are_printed_by_server(
         "target hq needs, from an administrator:\n  GRANT Z TO u;\n"
         "target hq should get, from an administrator:\n  GRANT Y TO u;\n"
         "`rowlock run` copies the tables once the user may read them\n"
-        "next: correct what was found, then rowlock check -c rowlock.yaml\n"
+        "next: correct what was found, then rowlock check\n"
     )

@@ -20,6 +20,7 @@ from consumer.targets.kafka.scheme_checks import add_reshape_offsets, require_on
 from consumer.targets.kafka.store.state import RecordScheme
 from consumer.targets.kafka.target import log_reshaped_topic
 from consumer.targets.kafka.topics import TopicFacts
+from schemas.findings import START_OVER
 from schemas.table.model import Column, ColumnType, IndexPart, Table, UniqueIndex
 from tests.kits.kafka_forms import INT, NOTE, SCHEMAS, TYPES, WORDS, decimal, id_of, integer, nothing
 
@@ -124,7 +125,7 @@ def test_a_unit_stops_with_what_differs_and_what_to_do() -> None:
     assert (
         "key column id was written as decimal with 2 digits after the point, now as decimal with 4 digits" in str(found.value)  # noqa: E501
     )  # fmt: skip
-    assert "start over (docs/how-to/start-over.md) with another topic" in str(found.value)
+    assert f"{START_OVER} with another topic" in str(found.value)
     assert require_one_scheme(UNIT, was, [was]) == was
     assert require_one_scheme(UNIT, None, [now]) == now
     assert require_one_scheme(UNIT, was, []) == was

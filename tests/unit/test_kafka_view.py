@@ -13,6 +13,7 @@ from rowlock.errors import KafkaUnreachableError
 from rowlock.views.kafka import KafkaView, OffsetSpan
 from schemas.config.model import KafkaConfig
 from schemas.errors import EnvelopeError
+from schemas.findings import START_OVER
 from schemas.wire.codec import decode_event, encode_event_value
 from schemas.wire.records import Watermark
 from tests.kits.apply import FakeSource
@@ -80,4 +81,4 @@ def test_the_remedy_of_a_damaged_record_can_be_carried_out() -> None:
         decode_event(b"garbage")
     seen, remedy = refused.value.problem.what, refused.value.problem.action
     assert "not a rowlock event" in seen
-    assert remedy.endswith("start over (docs/how-to/start-over.md)")
+    assert remedy.endswith(START_OVER)

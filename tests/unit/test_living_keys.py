@@ -268,11 +268,16 @@ def replace_lane(lane: LaneProgress, **changes: Any) -> LaneProgress:
     return replace(lane, **changes)
 
 
+EARLIER_START_OVER = "start over (docs/how-to/start-over.md)"
+"""The remedy as topics have it that were written before version 0.2.0."""
+
+
 @pytest.mark.parametrize(
     ("remedy", "first"),
     [
         (START_OVER, ""), ("", ""), ("rowlock copy bank.acct", ""),
         (f"mend it, then {START_OVER}", "mend it"), (f"mend it, reconnect, and {START_OVER}", "mend it, reconnect"),  # noqa: E501
+        (f"mend it, then {EARLIER_START_OVER}", "mend it"), (EARLIER_START_OVER, ""),
         ("mend it, then rowlock copy bank.acct", "mend it"), ("add a key", "add a key"),
     ],
 )  # fmt: skip

@@ -58,7 +58,8 @@ def partial(report: Report, bench: HealBench) -> None:
         "let the snapshot be of the whole table (no `additional-conditions` in the signal"
     )
     assert remedy.endswith(
-        f"then put {SIGNAL} into the signal topic of Debezium's connector (docs/how-to/debezium.md)"
+        f"then put {SIGNAL} into the signal topic of Debezium's connector "
+        "(see 'Apply topics that Debezium writes' in rowlock's documentation)"
     )
     assert bench.stored().snapshot is not None
     assert report.copy == CopyNeed(bench.stored().snapshot[1], "partial")

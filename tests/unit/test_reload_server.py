@@ -38,6 +38,7 @@ from rowlock.inspect.planned.plan import (
     plan_lines,
 )
 from schemas.config.model import Config, KafkaConfig, load_config
+from schemas.findings import START_OVER
 from schemas.problems import Problem
 from tests.kits.coordination import inventory, until
 from tests.kits.coordinator_server import PlayedCoordinator
@@ -361,7 +362,7 @@ def test_a_topic_whose_rows_stay_as_they_were_and_one_that_would_stop() -> None:
         "target t: topic public.filter: s:filter of pipeline p: `masks`, `where` of the route"
     )
     assert ": rowlock copy b.o, which" in one
-    assert two.endswith(": start over (docs/how-to/start-over.md) with another topic")
+    assert two.endswith(f": {START_OVER} with another topic")
     assert "pipeline p will stop: format was plain, now rowlock: set the route back, or start over" in three
     assert json.dumps(found.as_dict())
 

@@ -77,7 +77,6 @@ from consumer.targets.alterations import (
     DropUnique,
     RenameColumn,
 )
-from schemas.findings import START_OVER
 from schemas.table.model import Table
 from schemas.wire.event import EventEnvelope
 
@@ -438,9 +437,9 @@ def build_copy_stop(verdict: DefinitionVerdict, event: EventEnvelope, place: str
 def get_remedy_before_copy(remedy: str) -> str:
     """Return the action that the remedy of a stop asks for before a copy; "" if there is none.
 
-    Older topics contain the remedy to start over.
+    Older topics contain the remedy to start over, with the name of a page in brackets.
     """
-    for copy in (START_OVER, COPY):
+    for copy in ("start over (", COPY):
         remedy = remedy.partition(copy)[0]
     return remedy.strip(" ,:;").removesuffix("then").removesuffix("and").strip(" ,:;")
 

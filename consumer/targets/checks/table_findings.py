@@ -154,7 +154,7 @@ def _check_types(case: _TableComparison) -> Iterator[Finding]:
             yield case.build_error(
                 f"column {column.name} is {there.type.kind} in the target and "
                 f"{column.type.kind} at the source",
-                "change its type (docs/reference/types.md)",
+                "change its type (see 'Types' in rowlock's documentation)",
             )
         elif not has_room(column.type, there.type) or find_value_loss(column.type, there.type) is not None:
             yield case.build_warning(
@@ -163,7 +163,7 @@ def _check_types(case: _TableComparison) -> Iterator[Finding]:
                     "unchanged: rows with other values are quarantined (`schema_changes: "
                     "ignore`: the first such row stops the table)"
                 ),
-                "make the column as wide as the source's (docs/reference/types.md)",
+                "make the column as wide as the source's (see 'Types' in rowlock's documentation)",
             )
         elif column.nullable and not there.nullable and column.name not in case.expected.key.columns:
             yield case.build_warning(

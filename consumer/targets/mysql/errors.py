@@ -57,7 +57,7 @@ REMEDIES = {
     **dict.fromkeys(
         DENIED,
         "give the user the right that it lacks, `rowlock check` prints the GRANT "
-        "(docs/how-to/target-setup.md)",
+        "(see 'Set up a target' in rowlock's documentation)",
     ),
     **dict.fromkeys(
         (3108, 3837),

@@ -57,7 +57,8 @@ _CONFIG = frozenset({
 _EQUAL_ROWS = frozenset({"ORA-01452", "ORA-02299", "ORA-02437"})
 
 _GRANT = (
-    "give the user the right that it lacks, `rowlock check` prints the GRANT (docs/how-to/target-setup.md)"
+    "give the user the right that it lacks, `rowlock check` prints the GRANT "
+    "(see 'Set up a target' in rowlock's documentation)"
 )
 REMEDIES = {
     **dict.fromkeys(DENIED, _GRANT),

@@ -1,0 +1,181 @@
+"""Which configuration file a command takes, and what the commands need that it prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import structlog
+from click import Command, Group
+from click.testing import CliRunner, Result
+
+from rowlock.cli import main
+from rowlock.processes.run import build_run_commands
+from schemas.config.model import Config
+from schemas.findings import Finding, format_copy_remedy
+
+CONFIG = """\
+kafka: {{bootstrap: "127.0.0.1:1", prefix: {prefix}}}
+sources:
+  b1: {{type: mariadb, host: 127.0.0.1, port: 1, user: u, password: topsecret, tables: [bank.*]}}
+coordination: {{rest: "127.0.0.1:1", coordinators: ["127.0.0.1:1"]}}
+"""
+WITHOUT_CONFIG = {"demo", "completion"}
+REMEDY = format_copy_remedy("bank", "acct")
+
+
+@pytest.fixture(autouse=True)
+def _own_structlog() -> object:
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the current folder, which has no configuration; the environment names none."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ROWLOCK_CONFIG", raising=False)
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def checked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Yield the Kafka prefixes of the configurations that `check` has read; it finds one remedy each time."""
+    prefixes: list[str] = []
+
+    def list_findings(config: Config) -> list[Finding]:
+        prefixes.append(config.kafka.prefix)
+        return [Finding("warning", "source b1, table bank.acct", "it lacks rows", REMEDY)]
+
+    monkeypatch.setattr("rowlock.inspect.check.list_findings", list_findings)
+    monkeypatch.setattr("rowlock.inspect.headroom.measure_headroom", lambda _: ([], []))
+    return prefixes
+
+
+def write_config(name: str, prefix: str) -> str:
+    Path(name).parent.mkdir(exist_ok=True)
+    Path(name).write_text(CONFIG.format(prefix=prefix))
+    return name
+
+
+def invoke(*words: str, variable: str | None = None) -> Result:
+    return CliRunner().invoke(main, words, env={"ROWLOCK_CONFIG": variable})
+
+
+def list_commands(group: Group = main, *path: str) -> list[tuple[str, ...]]:
+    """Return the words of each command that reads a configuration, with arguments for it."""
+    found: list[tuple[str, ...]] = []
+    for name, command in group.commands.items():
+        if isinstance(command, Group):
+            found += list_commands(command, *path, name)
+        elif name not in WITHOUT_CONFIG:
+            found.append((*path, name, *list_required_words(command)))
+    return found
+
+
+def list_required_words(command: Command) -> list[str]:
+    return [
+        word
+        for each in command.params
+        if each.required
+        for word in ([each.opts[0], "x"] if each.opts[0].startswith("-") else ["x"])
+    ]
+
+
+@pytest.mark.parametrize("words", list_commands(), ids=" ".join)
+def test_a_command_without_a_configuration_names_what_is_looked_for(
+    words: tuple[str, ...], folder: Path
+) -> None:
+    ended = invoke(*words)
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("rowlock: there is no configuration: ")
+    for looked_for in ("-c FILE", "ROWLOCK_CONFIG", f"{folder}/rowlock.yaml"):
+        assert looked_for in line
+    example = Path(line.partition("(an example: ")[2].rstrip(")"))
+    assert example.read_text().startswith("# A complete configuration of rowlock")
+
+
+@pytest.mark.parametrize("words", list_commands(), ids=" ".join)
+def test_a_command_reads_rowlock_yaml_in_the_current_folder(words: tuple[str, ...]) -> None:
+    Path("rowlock.yaml").write_text("kafka: 3\n")
+    answer = ["--yes"] if "skip" in words else []
+    ended = invoke(*words, *answer)
+    assert ended.exit_code == 2
+    assert ended.stderr.startswith("rowlock: rowlock.yaml:1: kafka: ")
+
+
+def test_an_option_precedes_the_variable_and_that_the_file_in_the_folder(checked: list[str]) -> None:
+    write_config("rowlock.yaml", "in_folder")
+    variable, option = write_config("a/v.yaml", "by_variable"), write_config("o.yaml", "by_option")
+    assert invoke("check").exit_code == 0
+    assert invoke("check", variable=variable).exit_code == 0
+    assert invoke("check", "-c", option, variable=variable).exit_code == 0
+    assert invoke("check", variable="").exit_code == 0
+    assert checked == ["in_folder", "by_variable", "by_option", "in_folder"]
+
+
+def test_a_missing_file_is_reported_with_who_named_it() -> None:
+    write_config("rowlock.yaml", "in_folder")
+    by_variable = invoke("check", variable="nosuch.yaml")
+    assert (by_variable.exit_code, by_variable.stdout) == (2, "")
+    assert by_variable.stderr == (
+        "rowlock: ROWLOCK_CONFIG names the configuration nosuch.yaml, which does not exist; correct "
+        "ROWLOCK_CONFIG, or give -c FILE\n"
+    )
+    by_option = invoke("check", "-c", "nosuch.yaml")
+    assert by_option.exit_code == 2
+    assert "ROWLOCK_CONFIG" not in by_option.stderr
+    assert "nosuch.yaml: cannot be read: " in by_option.stderr
+
+
+@pytest.mark.parametrize("variable", [None, "v.yaml"])
+def test_processes_of_a_run_get_the_file_that_run_has_found(
+    variable: str | None, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = write_config(variable or "rowlock.yaml", "p")
+    started: list[list[str]] = []
+
+    def run(config: Config, *_: object, **__: object) -> int:
+        started.extend(build_run_commands(config).values())
+        return 0
+
+    monkeypatch.setattr("rowlock.cli._check_before_start", lambda *_, **__: [])
+    monkeypatch.setattr("rowlock.processes.run.run_processes", run)
+    monkeypatch.setattr("rowlock.processes.spark_jars.provide_spark_jars", lambda: None)
+    assert invoke("run", variable=variable).exit_code == 0
+    assert [command[command.index("-c") + 1] for command in started] == [str(folder / name)] * 2
+
+
+def test_a_printed_command_works_as_it_is_if_no_option_was_needed() -> None:
+    for variable, words in ((None, ()), ("rowlock.yaml", ()), (None, ("-c", "./rowlock.yaml"))):
+        write_config("rowlock.yaml", "p")
+        shown = invoke("check", *words, variable=variable)
+        assert REMEDY in shown.stdout
+        assert shown.stderr == ""
+
+
+def test_the_option_that_printed_commands_need_is_shown_once() -> None:
+    write_config("rowlock.yaml", "p")
+    other = write_config("a b.yaml", "other")
+    shown = invoke("check", "-c", other)
+    assert REMEDY in shown.stdout
+    assert shown.stderr == "rowlock: add -c 'a b.yaml' to the commands above\n"
+    assert invoke("check", "-c", other, variable="a b.yaml").stderr == ""
+    assert invoke("check", "-c", other, "--output", "json").stderr == "", "a program reads it"
+
+
+def test_an_error_that_names_a_command_shows_the_option_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = write_config("other.yaml", "other")
+    monkeypatch.setattr("rowlock.coordinator.leader_client.UNHEARD_S", 0.0)
+    monkeypatch.setattr("rowlock.coordinator.control_view.find_leader_address", lambda _: None)
+    ended = invoke("units", "list", "-c", other)
+    assert ended.exit_code == 2
+    assert "start `rowlock coordinator`" in ended.stderr
+    assert ended.stderr.splitlines()[-1] == "rowlock: add -c other.yaml to the commands above"
+
+
+def test_no_option_is_shown_for_texts_without_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Finding("warning", "target hq", "the table is missing", "create it, or let rowlock create it")
+    monkeypatch.setattr("rowlock.inspect.check.list_findings", lambda _: [found])
+    assert invoke("check", "-c", write_config("other.yaml", "other")).stderr == ""

@@ -1,0 +1,73 @@
+"""Messages name a page of the documentation by its title: a user of the wheel has no folder docs/."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("rowlock", "consumer", "producer", "coordinator", "schemas", "deploy")
+#: A path of the repository that a wheel does not have.
+PATH = re.compile(r"\bdocs/|\b[\w/.-]+\.md\b|\bMakefile\b|\bmake (?:demo|test|lint|bench)\b")
+NAMED = re.compile(r"'([^']+)' in (?:rowlock's|the) documentation")
+
+
+def list_messages(text: str) -> Iterator[str]:
+    """Yield the texts of a module that are no docstrings. An f-string is one text with `…` for each value."""
+    tree = ast.parse(text)
+    left_out = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            left_out |= {id(part) for part in node.values}
+            yield "".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in left_out:
+            yield node.value
+
+
+def list_product_messages() -> Iterator[tuple[str, str]]:
+    """Yield (file, text) for each message of the product, and each line of the files that a wheel has too."""
+    for package in PACKAGES:
+        for file in sorted((ROOT / package).rglob("*")):
+            name = file.relative_to(ROOT).as_posix()
+            if file.suffix == ".py":
+                yield from ((name, text) for text in list_messages(file.read_text()))
+            elif file.suffix == ".yaml":
+                yield from ((name, line) for line in file.read_text().splitlines())
+
+
+def list_titles() -> set[str]:
+    """Return the headings of the documentation."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    return {title for page in pages for title in re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)}
+
+
+def test_no_message_names_a_file_of_the_repository() -> None:
+    assert [each for each in list_product_messages() if PATH.search(each[1])] == []
+
+
+def test_each_page_that_a_message_names_exists() -> None:
+    named = [(name, title) for name, text in list_product_messages() for title in NAMED.findall(text)]
+    assert len(named) > 10
+    titles = list_titles()
+    assert [each for each in named if each[1] not in titles] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "is_found"),
+    [
+        ("E('start over (docs/how-to/start-over.md)')", True),
+        ("E(f'{x}: see docs/how-to/start-over.md')", True),
+        ("E('see README.md, Support matrix')", True),
+        ("E('run make demo')", True),
+        ("'''See docs/how-to/start-over.md.'''", False),
+        ("x: int\n'''See docs/how-to/start-over.md.'''", False),
+        ("x = 1  # docs/how-to/start-over.md", False),
+        ("E(\"start over (see 'Start over' in rowlock's documentation)\")", False),
+    ],
+)
+def test_a_path_that_is_planted_is_found(code: str, is_found: bool) -> None:
+    assert any(PATH.search(text) for text in list_messages(code)) is is_found
