@@ -14,14 +14,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rowlock.commands.options import FINDING, FINE, report_command_errors
-from rowlock.errors import CommandError
-from schemas.config.model import Config, ConfigErrors
+from rowlock.commands.options import (
+    CONFIG_VARIABLE,
+    DEFAULT_CONFIG_FILE,
+    FINDING,
+    FINE,
+    report_command_errors,
+)
 
 if TYPE_CHECKING:
     from rowlock.commands.init_questions import Password, Questioner
     from rowlock.inspect.first_config.config_text import ConfigDraft
     from rowlock.inspect.first_config.server_url import ServerUrl
+    from schemas.config.model import Config
 
 USUAL_BROKER = "127.0.0.1:9092"
 
@@ -40,11 +45,13 @@ USUAL_BROKER = "127.0.0.1:9092"
     help="Tables to capture, as database.table with * and ?; may be repeated.  [default: all that can be]",
 )
 @click.option(
-    "--output",
+    "-c",
+    "--config",
     "config_file",
+    envvar=CONFIG_VARIABLE,
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("rowlock.yaml"),
+    default=DEFAULT_CONFIG_FILE,
     show_default=True,
     help="The configuration to write; files with passwords are written beside it.",
 )
@@ -68,6 +75,7 @@ def init(  # noqa: PLR0917 - click passes options by name
     `rowlock run` will copy. It changes nothing on the servers. Exit 1 if a finding would stop a run.
     """
     from rowlock.commands.init_questions import Questioner, ask_urls
+    from rowlock.errors import CommandError
 
     questioner = Questioner(not yes, config_file.parent, force)
     try:
@@ -119,8 +127,10 @@ def _write_and_check(
 
 def _build_config(config_file: Path, draft: ConfigDraft, passwords: Mapping[str, Password]) -> Config:
     """Return the configuration of a draft that is not written yet. Raises CommandError."""
+    from rowlock.errors import CommandError
     from rowlock.inspect.first_config.config_text import render_config
     from schemas.config.load import build_config
+    from schemas.config.model import ConfigErrors
 
     texts = {each.file.name: each.text for each in passwords.values() if each.file}
     try:
@@ -131,6 +141,7 @@ def _build_config(config_file: Path, draft: ConfigDraft, passwords: Mapping[str,
 
 
 def _write_files(config_file: Path, draft: ConfigDraft, passwords: Iterable[Password]) -> None:
+    from rowlock.errors import CommandError
     from rowlock.inspect.first_config.config_text import render_config
 
     files = [(each.file, each.text, 0o600) for each in passwords if each.file and each.is_new]
@@ -139,7 +150,7 @@ def _write_files(config_file: Path, draft: ConfigDraft, passwords: Iterable[Pass
             _replace_file(file, text, mode)
         except OSError as error:
             raise CommandError(
-                f"{file} cannot be written: {error.strerror}", "name another file with --output"
+                f"{file} cannot be written: {error.strerror}", "name another file with -c"
             ) from error
         click.echo(f"written: {file}")
 

@@ -45,7 +45,7 @@ class Questioner:
             return
         if not self.asks or not click.confirm(f"{file} exists. Replace it?"):
             raise CommandError(
-                f"{file} exists", "add --force to replace it, or --output to write another one"
+                f"{file} exists", "add --force to replace it, or -c to write another one"
             )
 
 

@@ -47,7 +47,7 @@ class FirstHour:
 
     def init(self, source: str, target: str, *words: str) -> Result:
         file = str(self.folder / "rowlock.yaml")
-        options = ["--yes", "--force", "--kafka", self.kafka.bootstrap, "--output", file]
+        options = ["--yes", "--force", "--kafka", self.kafka.bootstrap, "-c", file]
         return CliRunner().invoke(main, ["init", source, target, *options, *words])
 
     def run_statements(self, output: str) -> int:

@@ -20,7 +20,7 @@ sources:
   b1: {{type: mariadb, host: 127.0.0.1, port: 1, user: u, password: topsecret, tables: [bank.*]}}
 coordination: {{rest: "127.0.0.1:1", coordinators: ["127.0.0.1:1"]}}
 """
-WITHOUT_CONFIG = {"demo", "completion"}
+WITHOUT_CONFIG = {"demo", "init", "completion"}
 REMEDY = format_copy_remedy("bank", "acct")
 
 

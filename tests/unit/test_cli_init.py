@@ -101,7 +101,7 @@ def test_defaults_are_taken_without_questions(init: Init, tmp_path: Path) -> Non
         (("mysql://app:a%20b@branch1", "kafka://b", "--yes", "--kafka", "x"), "'x' is no broker"),
         (("mysql://u:a%20b@branch1", "kafka://b", "--yes", "--tables", "bank.audit"), "no primary key"),
         (("mysql://u:a%20b@b", "kafka://127.0.0.1/rowlock", "--yes"), "are rowlock's own on this cluster"),
-        (("mysql://u:a%20b@b", "kafka://b", "--yes", "--output", "no/such/x.yaml"), "cannot be written"),
+        (("mysql://u:a%20b@b", "kafka://b", "--yes", "-c", "no/such/x.yaml"), "cannot be written"),
     ],
 )
 def test_errors_are_exit_2_and_write_nothing(
