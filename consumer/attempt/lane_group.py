@@ -60,7 +60,7 @@ class LockWaits:
     """The most lanes that waited one for the next."""
 
     def begin_wait(self, chain: int) -> None:
-        """Count a wait. `chain`: how many lanes wait one for the next now."""
+        """Count a wait. `chain`: how many lanes wait one for the next now, if they are more than ever."""
         self.count += 1
         self.longest_chain = max(self.longest_chain, chain)
 
@@ -217,28 +217,39 @@ class LaneGroup:
                     self._lanes[wait[1]].request_commit(wait[0])
                     self.signals.wake_lane(wait[1])
             self._waits[number] = waits
-            self.lock_waits.begin_wait(self._measure_longest_chain())
+            self.lock_waits.begin_wait(self._measure_chain(number))
             began = monotonic()
         yield Await(lambda: self.stopping or all(ready(wait) for wait in waits))
         with self.signals.mutex:
             self._waits.pop(number)
             self.lock_waits.end_wait(monotonic() - began)
 
-    def _measure_longest_chain(self) -> int:
-        """Return how many lanes wait one for the next at most. They wait in no circle: each waits for an
-        earlier event.
+    def _measure_chain(self, lane: int) -> int:
+        """Return how many lanes wait one for the next, of those that wait for `lane` and those that it waits
+        for. They wait in no circle: each waits for an earlier event.
         """
-        lengths: dict[int, int] = {}
+        if len(self._waits) <= self.lock_waits.longest_chain:
+            return 0  # no chain of them is longer than one before, so its length is of no interest
+        return self._count_below(lane, {}) + self._count_above(lane, {})
 
-        def measure(lane: int) -> int:
-            if lane not in lengths:
-                open_waits = [
-                    wait for wait in self._waits.get(lane, ()) if not self._tickets.is_released(wait)
-                ]
-                lengths[lane] = max((1 + measure(other) for _, other in open_waits), default=0)
-            return lengths[lane]
+    def _count_below(self, lane: int, known: dict[int, int]) -> int:
+        """Return the length of the longest chain that begins at `lane`."""
+        if lane not in known:
+            known[lane] = 0
+            for wait in self._waits.get(lane, ()):
+                if not self._tickets.is_released(wait):
+                    known[lane] = max(known[lane], 1 + self._count_below(wait[1], known))
+        return known[lane]
 
-        return max(measure(lane) for lane in self._waits)
+    def _count_above(self, lane: int, known: dict[int, int]) -> int:
+        """Return the length of the longest chain that ends at `lane`."""
+        if lane not in known:
+            known[lane] = 0
+            for other, waits in self._waits.items():
+                for wait in waits:
+                    if wait[1] == lane and not self._tickets.is_released(wait):
+                        known[lane] = max(known[lane], 1 + self._count_above(other, known))
+        return known[lane]
 
     def _wait_for_work(self, number: int, lane: Lane, effect: WaitForWork) -> Machine[None]:
         if effect.drained:

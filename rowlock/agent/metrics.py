@@ -52,7 +52,7 @@ STARTS = MetricDefinition(
 CAPTURED_ROWS = MetricDefinition(
     "rowlock_captured_rows_total",
     "counter",
-    "Rows that this agent has captured into Kafka, from the log and from snapshots and copies.",
+    "Rows of the log that this agent has captured into Kafka, without those of snapshots and copies.",
     ("source",),
 )
 CAPTURE_HEARD = MetricDefinition(

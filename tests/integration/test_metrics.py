@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -14,6 +15,7 @@ from coordinator.rest import metrics as coordinator_metrics
 from deploy.embedded.ports import pick_port
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from rowlock.agent import metrics as agent_metrics
+from tests.kits.running import HERE, Run
 from tests.kits.whole_run import PATIENCE_S, WholeRun, whole_run
 from tests.promtool import run_promtool
 
@@ -24,8 +26,8 @@ class ScrapedRun(WholeRun):
     """A run from the MariaDB b1 into the PostgreSQL hq, whose coordinator and agent are scraped."""
 
     def get_text(self, key: str) -> str:
-        """Return the metrics that are served on an address of the configuration."""
-        address = self.parts["coordination"][key]
+        """Return the metrics that are served on an address: one of the configuration, or `key` itself."""
+        address = self.parts["coordination"].get(key, key)
         answer = httpx.get(f"http://{address}/metrics", trust_env=False, timeout=30)
         assert answer.status_code == 200, answer.text
         return answer.text
@@ -117,6 +119,41 @@ def test_times_move_on_while_nothing_is_written(system: ScrapedRun) -> None:
             f"{name} grows",
             PATIENCE_S,
         )
+
+
+def test_counters_go_on_after_the_death_of_a_process(system: ScrapedRun) -> None:
+    events = ("agent_metrics", "rowlock_applied_events_total")
+    system.change("b1", "INSERT INTO acct VALUES (10, 'before')")
+    system.arrives("SELECT name FROM acct WHERE id = 10", [("before",)])
+    before = system.read_metric(*events)
+    starts = system.read_metric("agent_metrics", "rowlock_process_starts_total", kind="apply")
+    assert before is not None
+    assert starts is not None
+    system.run.kill_processes("consumer.main")
+    system.shows("agent_metrics", "rowlock_process_starts_total", starts + 1, kind="apply")
+    system.change("b1", "INSERT INTO acct VALUES (11, 'after')")
+    system.arrives("SELECT name FROM acct WHERE id = 11", [("after",)])
+    system.run.until(lambda: (system.read_metric(*events) or 0) > before, "the count goes on", PATIENCE_S)
+
+
+def test_follower_reports_that_it_does_not_lead(system: ScrapedRun, tmp_path: Path) -> None:
+    listen, rest = (f"127.0.0.1:{pick_port()}" for _ in range(2))
+    words = ("--name", "second", "--listen", listen, "--rest", rest)
+    log = tmp_path / "second.log"
+    follower = Run(system.config, log, HERE.spawn("coordinator", "-c", str(system.config), *words, log=log))
+    try:
+        system.run.until(lambda: follows(system, rest), "the follower knows the leader", PATIENCE_S)
+        assert system.read_metric(rest, "rowlock_leader") == 0
+        assert system.read_metric(rest, "rowlock_units") is None
+    finally:
+        follower.close()
+
+
+def follows(system: ScrapedRun, rest: str) -> bool:
+    try:
+        return system.read_metric(rest, "rowlock_term") == system.read_metric("rest", "rowlock_term")
+    except httpx.TransportError:
+        return False
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from rowlock.agent.reported import ReportedFigures
 from rowlock.errors import CommandError
 from schemas.config.model import Config, load_config
 from schemas.units import UnitPhase, UnitProgress
-from tests.promtool import run_promtool
+from tests.promtool import REQUIRE, run_promtool
 from tests.servers.certificates import Authority
 from tests.stands.fake_control import FakeControl, FakeDesk, agent, unit
 from tools.docs.metrics import render
@@ -448,3 +448,13 @@ def test_each_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() 
 def test_promtool_accepts_the_alerts(words: tuple[str, ...]) -> None:
     done = run_promtool(*words, cwd=RULES.parent)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("required", "outcome"), [("", pytest.skip.Exception), ("1", pytest.fail.Exception)])
+def test_machine_without_promtool_skips_unless_it_must_have_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, required: str, outcome: type[BaseException]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv(REQUIRE, required)
+    with pytest.raises(outcome, match="promtool is"):
+        run_promtool("check", "metrics")
