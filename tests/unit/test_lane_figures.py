@@ -67,7 +67,10 @@ class Group:
             self._at[lane] = next(self._machines[lane])
 
 
-@pytest.mark.parametrize(("order", "waits", "longest"), [((2, 1), 2, 2), ((1, 2), 2, 2), ((2, 0, 1), 1, 1)])
+@pytest.mark.parametrize(
+    ("order", "waits", "longest"),
+    [((2, 1), 2, 2), ((1, 2), 2, 2), ((2, 0, 1), 1, 1), ((1, 0, 2), 2, 1)],
+)
 def test_chain_is_as_long_as_lanes_wait_one_for_the_next(
     monkeypatch: pytest.MonkeyPatch, order: tuple[int, ...], waits: int, longest: int
 ) -> None:
@@ -87,6 +90,21 @@ def test_chain_is_as_long_as_lanes_wait_one_for_the_next(
         group.advance(lane)
     found = group.group.lock_waits
     assert (found.count, found.longest_chain, found.seconds) == (waits, longest, 2.0 * waits)
+
+
+def test_lane_that_may_go_on_is_no_part_of_a_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lane 1, for which lane 2 waited, has committed that event, and waits for lane 0 now."""
+    group = Group(monkeypatch)
+    first, second, third = (group.key_in(lane) for lane in range(LANES))
+    group.give(
+        ((first, "x", None, 0), (first, None, None, 0)),
+        ((second, "y", None, 0), (second, None, None, 0)),
+        (None, (third, "y", None, 0)),
+        ((second, None, None, 0), (second, "x", None, 0)),
+    )
+    group.advance(2)
+    group.advance(1)
+    assert (group.group.lock_waits.count, group.group.lock_waits.longest_chain) == (2, 1)
 
 
 def test_lanes_without_a_common_value_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
