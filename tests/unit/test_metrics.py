@@ -450,6 +450,18 @@ def test_promtool_accepts_the_alerts(words: tuple[str, ...]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    "definitions", [coordinator_metrics.COORDINATOR_METRICS, agent_metrics.AGENT_METRICS]
+)
+def test_promtool_accepts_every_metric(definitions: tuple[MetricDefinition, ...]) -> None:
+    """Also those that a scrape of a system without problems leaves out."""
+    registry = build_registry(definitions, lambda: [(each, each.labels, 1.0) for each in definitions])
+    text = generate_latest(registry).decode()
+    assert all(f"\n{each.name}" in text for each in definitions)
+    checked = run_promtool("check", "metrics", stdin=text)
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+
+
 @pytest.mark.parametrize(("required", "outcome"), [("", pytest.skip.Exception), ("1", pytest.fail.Exception)])
 def test_machine_without_promtool_skips_unless_it_must_have_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, required: str, outcome: type[BaseException]
