@@ -161,7 +161,11 @@ def _report_watermark(mark: Watermark) -> None:
     _write_line(
         kind="captured", source=mark.source, gen=mark.gen, commit_ts_ms=mark.commit_ts_ms,
         position=mark.position, events=mark.events, idle=mark.idle, snapshot_pending=mark.snapshot_pending,
-        error=mark.error,
+        error=mark.error, stops={name: stop.cause for name, stop in mark.stops.items()},
+        copies={
+            name: {"phase": copy.phase, "rows": copy.rows, "estimate": copy.estimate}
+            for name, copy in mark.copies.items()
+        },
     )  # fmt: skip
 
 

@@ -20,8 +20,9 @@ from itertools import islice
 import structlog
 
 from consumer.attempt.effects import Machine
-from consumer.attempt.lane_group import LaneGroup, Signals
+from consumer.attempt.lane_group import LaneGroup, LockWaits, Signals
 from consumer.attempt.operations import CloseQuarantine, Operation, QuarantineEvents, WriteChanges
+from consumer.attempt.reports import LaneFigures
 from consumer.attempt.transactions import AttemptProgress
 from consumer.errors import RefusedError, TransientError
 from consumer.ordering.dispatch import Dispatcher
@@ -81,8 +82,12 @@ class Applier:
         self._lanes: LaneGroup | None = None
         may_be_one = not held and progress.level and self._limits.max_gather >= small_batch
         self._small_batch = small_batch if may_be_one else 0
+        self._lock_waits = LockWaits()
+        self._upserted = self._deleted = 0
         self.held = 0
         self.displaced = 0
+        self.quarantine_growth = 0
+        """Entries added to the quarantine, less those closed."""
 
     def submit(self, changes: list[RowChange]) -> Machine[None]:
         """Take `changes`, and apply them if they are too many for one transaction. Raises ConsumerError."""
@@ -111,7 +116,21 @@ class Applier:
         except (TransientError, RefusedError):
             return False
         self._pending = []
+        self._count_written([net])
         return True
+
+    def _count_written(self, nets: Sequence[ReducedChanges]) -> None:
+        deleted = sum(net.deleted for net in nets)
+        self._deleted += deleted
+        self._upserted += sum(net.size for net in nets) - deleted
+
+    @property
+    def figures(self) -> LaneFigures:
+        """Figures of the lanes; complete after they have ended."""
+        waits = self._lock_waits
+        return LaneFigures(
+            self._upserted, self._deleted, waits.count, round(waits.seconds * 1000), waits.longest_chain
+        )
 
     def _open_lanes(self) -> Machine[None]:
         tickets = TicketTable(self._layout.lanes)
@@ -123,6 +142,7 @@ class Applier:
             limits=self._limits, held=self._held, replace=self._replace, unfit=self._unfit,
             signals=self._signals,
         )  # fmt: skip
+        self._lock_waits = self._lanes.lock_waits
         yield from self._lanes.start()
         pending, self._pending = self._pending, []
         yield from self._lanes.submit_changes(self._plan, pending)
@@ -144,6 +164,8 @@ class Applier:
         closed = set(quarantine.closed)
         remaining = [entry for entry in quarantine.added if (entry.offset, entry.part) not in closed]
         with self._signals.mutex:  # several lanes add to the figures
+            self._count_written(batch.nets)
+            self.quarantine_growth += len(quarantine.added) - len(quarantine.closed)
             self.held += len(remaining)
             self.displaced += displaced
         if displaced:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from consumer.attempt.applier import Applier, SignalsFor
 from consumer.attempt.copies.copies import CopyMarkers
@@ -12,6 +12,7 @@ from consumer.attempt.effects import BeginAttempt, Machine, ask_driver
 from consumer.attempt.evolution.machine import TableChanges
 from consumer.attempt.readers.debezium import DebeziumReader
 from consumer.attempt.readers.reader import EnvelopeReader, RecordReader, build_undefined_error
+from consumer.attempt.reports import LaneFigures
 from consumer.attempt.spec import UnitSpec, build_initial_layout
 from consumer.attempt.transactions import AttemptProgress, retry_transient
 from consumer.attempt.unit_errors import AttemptFigures
@@ -43,6 +44,7 @@ class AttemptState:
         self.changes = TableChanges(spec, lambda: self.progress)
         self.copies = CopyMarkers(spec)
         self.applier: Applier | None = None
+        self._open_quarantine = 0
         self.active_definition: ActiveDefinition | None = None
         self.quarantine: Sequence[QuarantineEntry] = ()
         self.plan = ResumePlan(0, choose_layout(spec, None))
@@ -50,7 +52,8 @@ class AttemptState:
 
     def begin_attempt(self) -> Machine[None]:
         """Begin the attempt, or begin it again: fence, read the progress, choose the layout."""
-        rows, state, self.quarantine = yield from retry_transient(lambda: ask_driver(BeginAttempt()))
+        rows, state, quarantine = yield from retry_transient(lambda: ask_driver(BeginAttempt()))
+        self._note_quarantine(quarantine)
         check_state(self.spec, rows[0].topic_id, state)
         self.progress = AttemptProgress(rows)
         if state.ddl is not None:
@@ -96,8 +99,13 @@ class AttemptState:
         New lanes are started, because the old ones remember freed keys.
         """
         yield from self.close()
-        self.quarantine = held
+        self._note_quarantine(held)
         self.applier = self._make_applier()
+
+    def _note_quarantine(self, held: Sequence[QuarantineEntry]) -> None:
+        """Note all entries of the unit's quarantine."""
+        self.quarantine, self._open_quarantine = held, len(held)
+        self._figures.add_lanes(LaneFigures(open_quarantine=self._open_quarantine))
 
     def switch_layout(self) -> Machine[None]:
         """Write the configured layout and begin again with it. All lanes are at one offset."""
@@ -133,6 +141,8 @@ class AttemptState:
                 yield from applier.close(error)
             finally:  # count what is committed, whatever ended the lanes
                 self._figures.add_counts(held=applier.held, displaced=applier.displaced)
+                self._open_quarantine += applier.quarantine_growth
+                self._figures.add_lanes(replace(applier.figures, open_quarantine=self._open_quarantine))
 
 
 def choose_layout(spec: UnitSpec, active: ActiveDefinition | None) -> Layout:
@@ -140,11 +150,7 @@ def choose_layout(spec: UnitSpec, active: ActiveDefinition | None) -> Layout:
     none yet).
     """
     layout = build_initial_layout(spec.routes, spec.lanes)
-    return (
-        layout
-        if active is None
-        else msgspec.structs.replace(layout, keys=compute_keys_fingerprint([active.target]))
-    )
+    return layout if active is None else replace(layout, keys=compute_keys_fingerprint([active.target]))
 
 
 def check_state(spec: UnitSpec, topic_id: str, state: UnitState) -> None:

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
+from time import monotonic
 from typing import Protocol
 
 from consumer.attempt.effects import Await, JoinLanes, Machine, Sleep, StartLanes
@@ -47,8 +49,30 @@ class Signals(Protocol):
         """
 
 
+@dataclass(slots=True)
+class LockWaits:
+    """Waits of the lanes of one group for each other's commits."""
+
+    count: int = 0
+    seconds: float = 0.0
+    """Lanes that wait at the same time count each."""
+    longest_chain: int = 0
+    """The most lanes that waited one for the next."""
+
+    def begin_wait(self, chain: int) -> None:
+        """Count a wait. `chain`: how many lanes wait one for the next now, if they are more than ever."""
+        self.count += 1
+        self.longest_chain = max(self.longest_chain, chain)
+
+    def end_wait(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
 class LaneGroup:
-    """The lanes of one attempt and one layout. Not restartable."""
+    """The lanes of one attempt and one layout. Not restartable.
+
+    `lock_waits` is complete after the lanes have ended.
+    """
 
     def __init__(
         self,
@@ -70,7 +94,8 @@ class LaneGroup:
         self._lanes = [
             Lane(number, tickets, limits, held, replace=replace, unfit=unfit) for number in range(self.count)
         ]
-        self._waiting_for_tickets: set[int] = set()
+        self.lock_waits = LockWaits()
+        self._waits: dict[int, Sequence[Ticket]] = {}  # lane → what it waits for
         self._pending_events, self._max_pending = 0, limits.max_pending
         self._drained: dict[int, bool] = {}  # lane → wrote the mark itself
         self._error: BaseException | None = None
@@ -181,7 +206,7 @@ class LaneGroup:
         with self.signals.mutex:
             self._pending_events -= lane.record_applied()
             self.signals.wake_lane(None)
-            for other in self._waiting_for_tickets:
+            for other in self._waits:
                 self.signals.wake_lane(other)
 
     def _wait_for_lanes(self, number: int, waits: Sequence[Ticket]) -> Machine[None]:
@@ -191,10 +216,40 @@ class LaneGroup:
                 if not ready(wait):
                     self._lanes[wait[1]].request_commit(wait[0])
                     self.signals.wake_lane(wait[1])
-            self._waiting_for_tickets.add(number)
+            self._waits[number] = waits
+            self.lock_waits.begin_wait(self._measure_chain(number))
+            began = monotonic()
         yield Await(lambda: self.stopping or all(ready(wait) for wait in waits))
         with self.signals.mutex:
-            self._waiting_for_tickets.discard(number)
+            self._waits.pop(number)
+            self.lock_waits.end_wait(monotonic() - began)
+
+    def _measure_chain(self, lane: int) -> int:
+        """Return how many lanes wait one for the next, of those that wait for `lane` and those that it waits
+        for. They wait in no circle: each waits for an earlier event.
+        """
+        if len(self._waits) <= self.lock_waits.longest_chain:
+            return 0  # no chain of them is longer than one before, so its length is of no interest
+        return self._count_below(lane, {}) + self._count_above(lane, {})
+
+    def _count_below(self, lane: int, known: dict[int, int]) -> int:
+        """Return the length of the longest chain that begins at `lane`."""
+        if lane not in known:
+            known[lane] = 0
+            for wait in self._waits.get(lane, ()):
+                if not self._tickets.is_released(wait):
+                    known[lane] = max(known[lane], 1 + self._count_below(wait[1], known))
+        return known[lane]
+
+    def _count_above(self, lane: int, known: dict[int, int]) -> int:
+        """Return the length of the longest chain that ends at `lane`."""
+        if lane not in known:
+            known[lane] = 0
+            for other, waits in self._waits.items():
+                for wait in waits:
+                    if wait[1] == lane and not self._tickets.is_released(wait):
+                        known[lane] = max(known[lane], 1 + self._count_above(other, known))
+        return known[lane]
 
     def _wait_for_work(self, number: int, lane: Lane, effect: WaitForWork) -> Machine[None]:
         if effect.drained:

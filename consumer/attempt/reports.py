@@ -39,6 +39,37 @@ class CopyNeed(msgspec.Struct, frozen=True):
     cause: str = msgspec.field(name="cause")
 
 
+class LaneFigures(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Figures of lanes: what they have written, and how they waited for each other's commits."""
+
+    upserted: int = msgspec.field(name="upserted", default=0)
+    """Rows written; several events of one key in a transaction are one row."""
+    deleted: int = msgspec.field(name="deleted", default=0)
+    """Rows deleted by events."""
+    lock_waits: int = msgspec.field(name="lock_waits", default=0)
+    lock_wait_ms: int = msgspec.field(name="lock_wait_ms", default=0)
+    """Lanes that wait at the same time count each."""
+    lock_chain: int = msgspec.field(name="lock_chain", default=0)
+    """The most lanes that have waited one for the next."""
+    open_quarantine: int | None = msgspec.field(name="open_quarantine", default=None)
+    """Events in quarantine at the end; None: not known."""
+
+    def merge(self, later: LaneFigures) -> LaneFigures:
+        """Return these figures and `later` ones together."""
+        return LaneFigures(
+            self.upserted + later.upserted,
+            self.deleted + later.deleted,
+            self.lock_waits + later.lock_waits,
+            self.lock_wait_ms + later.lock_wait_ms,
+            max(self.lock_chain, later.lock_chain),
+            self.open_quarantine if later.open_quarantine is None else later.open_quarantine,
+        )
+
+
+NO_FIGURES = LaneFigures()
+"""Of lanes that have done nothing."""
+
+
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of one attempt at a unit.
 
@@ -49,7 +80,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     them (drift). `commit_ts_ms`: source commit time of the last applied event (0: unknown). `position`:
     source position of the lowest lane. `query`: the query that ran the attempt. `copy`: the copy that
     would resolve a stop. `long`: the unit is "behind" because its next step takes long and would delay
-    other units.
+    other units. `lanes`: of this attempt.
     """
 
     topic: str = msgspec.field(name="topic")
@@ -66,11 +97,13 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = msgspec.field(name="message", default="")
     copy: CopyNeed | None = msgspec.field(name="copy", default=None)
     long: bool = msgspec.field(name="long", default=False)
+    lanes: LaneFigures = msgspec.field(name="lanes", default=NO_FIGURES)
 
 
 def clear_figures(report: Report) -> Report:
     """Return `report` without its figures, for a later batch: figures are added up, so they are sent once."""
-    return msgspec.structs.replace(report, applied=0, dropped=0, held=0, displaced=0)
+    lanes = LaneFigures(open_quarantine=report.lanes.open_quarantine)
+    return msgspec.structs.replace(report, applied=0, dropped=0, held=0, displaced=0, lanes=lanes)
 
 
 class _Datagram(msgspec.Struct):

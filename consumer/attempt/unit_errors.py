@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from consumer.attempt.reports import AttemptOutcome, CopyNeed, Report
+from consumer.attempt.reports import NO_FIGURES, AttemptOutcome, CopyNeed, LaneFigures, Report
 from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import AttemptProgress
 from consumer.errors import (
@@ -88,12 +88,17 @@ class AttemptFigures:
     dropped: int = 0
     held: int = 0
     displaced: int = 0
+    lanes: LaneFigures = NO_FIGURES
 
     def add_counts(self, *, applied: int = 0, dropped: int = 0, held: int = 0, displaced: int = 0) -> None:
         self.applied += applied
         self.dropped += dropped
         self.held += held
         self.displaced += displaced
+
+    def add_lanes(self, figures: LaneFigures) -> None:
+        """Add what lanes have done."""
+        self.lanes = self.lanes.merge(figures)
 
 
 def build_attempt_report(
@@ -115,6 +120,7 @@ def build_attempt_report(
         message=encode_problem(trouble.problem),
         copy=trouble.copy,
         long=trouble.long,
+        lanes=figures.lanes,
     )
 
 

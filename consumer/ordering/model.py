@@ -159,6 +159,11 @@ class NetChange:
         return len(self.deletes) + len(self.replaces) + len(self.updates) + len(self.snapshot)
 
     @property
+    def deleted(self) -> int:
+        """The number of its changes after which the row does not exist."""
+        return len(self.deletes)
+
+    @property
     def rows(self) -> Iterator[Row]:
         """The rows after the change."""
         return chain(self.snapshot, self.replaces, self.updates)
@@ -174,6 +179,11 @@ class EveryChange:
     @property
     def size(self) -> int:
         return len(self.changes)
+
+    @property
+    def deleted(self) -> int:
+        """The number of its changes after which the row does not exist."""
+        return sum(change.after is None for change in self.changes)
 
     @property
     def rows(self) -> Iterator[Row]:

@@ -141,13 +141,13 @@ class PipelineShell:
     def _handle_event(self, event: PipelineEvent) -> None:
         now = time.monotonic()
         self._state, effects = decisions.step_pipeline(self._state, event, now)
-        for effect in effects:
-            self._effects.run_effect(effect)
-        self._reporter.report_changes(now, self._state.units)
         state = "stopping" if self._ending.is_set() else "running"
         self._status.write_changes(
             now, state, {u.topic: u.watched for u in self._state.units.values() if u.epoch}
-        )
+        )  # before the end of a unit is reported
+        for effect in effects:
+            self._effects.run_effect(effect)
+        self._reporter.report_changes(now, self._state.units)
 
     # -- the other threads
 

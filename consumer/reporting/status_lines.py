@@ -1,7 +1,7 @@
 """JSON lines on stdout for the supervisor of the apply process; stdout carries nothing else.
 
 `{"kind":"status","pipeline":P,"state":"running|stopping","units":{topic:{offset,state,applied,dropped,held,
-displaced,commit_ts_ms,message?}},"applied":N}` at most once a second and only when something changed;
+displaced,commit_ts_ms,lanes,message?}},"applied":N}` at most once a second and only when something changed;
 `{"kind":"problem","pipeline":P,"what":…,"why":…}` for each problem. `{"kind":"ready",…}`, once Spark is up,
 is written by consumer.process.instructions.
 """
@@ -28,9 +28,15 @@ class StatusWriter:
         self._out = out
         self._next = 0.0
         self._last: dict[str, Any] = {}
+        self._units: Mapping[str, WatchedUnit] = {}
 
     def write_changes(self, now: float, state: str, units: Mapping[str, WatchedUnit]) -> None:
-        """Write the status if it is due and has changed."""
+        """Write the status if it is due and has changed; also before a unit is left out, so that its last
+        figures are known.
+        """
+        if self._units.keys() - units.keys():
+            self.write_status(state, self._units)
+        self._units = units
         if now >= self._next:
             self._next = now + STATUS_INTERVAL_S
             self.write_status(state, units)

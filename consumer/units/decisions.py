@@ -239,7 +239,9 @@ def _record_takeover(unit: LocalUnit, event: UnitTakenOver, now: float) -> None:
         message="",
         commit_ts_ms=max(watched.commit_ts_ms, event.commit_ts_ms),
         applied=watched.applied + event.applied,
+        held=watched.held + event.held,
         displaced=watched.displaced + event.displaced,
+        lanes=watched.lanes.merge(event.lanes),
     )
     if not unit.stop_requested:
         unit.phase, unit.query_number, unit.has_backlog, unit.polls_near_end = (

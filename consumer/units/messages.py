@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from consumer.attempt.reports import CopyNeed, Report
+from consumer.attempt.reports import NO_FIGURES, CopyNeed, LaneFigures, Report
 from consumer.units.unit import QueryKind, UnitRef, UnitVersion
 from schemas.units import Prepared, WorkerEnded
 from schemas.wire.position import Position
@@ -59,7 +59,9 @@ class UnitTakenOver:
     position: Position | None = None
     commit_ts_ms: int = 0
     applied: int = 0
+    held: int = 0
     displaced: int = 0
+    lanes: LaneFigures = NO_FIGURES
 
 
 @dataclass(frozen=True, slots=True)

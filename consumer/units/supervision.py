@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
+from consumer.attempt.reports import NO_FIGURES, LaneFigures
 from schemas.backoff import Backoff
 
 TROUBLE_BACKOFF = Backoff(first=0.5, longest=20.0, quiet=60.0)
@@ -25,9 +26,10 @@ class WatchedUnit(msgspec.Struct, frozen=True):
     dropped: int = msgspec.field(name="dropped", default=0)
     held: int = msgspec.field(name="held", default=0)
     displaced: int = msgspec.field(name="displaced", default=0)
+    lanes: LaneFigures = msgspec.field(name="lanes", default=NO_FIGURES)
 
 
-FIGURES = ("state", "offset", "applied", "dropped", "held", "displaced", "commit_ts_ms", "message")
+FIGURES = ("state", "offset", "applied", "dropped", "held", "displaced", "commit_ts_ms", "message", "lanes")
 """The fields of a report that `apply_report` takes."""
 
 
@@ -42,6 +44,7 @@ def apply_report(
     displaced: int,
     commit_ts_ms: int,
     message: str,
+    lanes: LaneFigures,
 ) -> WatchedUnit:
     """Return the unit after a report: counts are added; `stopped` and `fenced` stay until the next
     takeover.
@@ -57,6 +60,7 @@ def apply_report(
         dropped=unit.dropped + dropped,
         held=unit.held + held,
         displaced=unit.displaced + displaced,
+        lanes=unit.lanes.merge(lanes),
     )
 
 

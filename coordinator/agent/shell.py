@@ -20,7 +20,7 @@ import structlog
 from coordinator.core import agent as core
 from coordinator.core.agent import AgentState
 from coordinator.core.agent_state import FollowedConfiguration
-from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker, UnitEffect
+from coordinator.core.agent_unit import AgentUnit, PrepareWorker, RemoveWorker, StartWorker, UnitEffect
 from coordinator.core.messages import ConfigVersion, Down, FileAnswer
 from coordinator.transport.client import HeartbeatClient, Security
 from schemas.problems import Problem, encode_problem
@@ -161,6 +161,10 @@ class AgentShell:
     def dropped(self) -> dict[str, int]:
         """Messages that were not obeyed, by reason."""
         return dict(self._state.dropped)
+
+    def list_units(self) -> tuple[AgentUnit, ...]:
+        """Return the units that the agent holds. May be called from any thread."""
+        return tuple(self._state.units.by_name.values())
 
     def run(self, stop: threading.Event) -> int:
         """Work until `stop` is set and all workers have ended (returns 0), or another process has this

@@ -23,12 +23,12 @@ from coordinator.rest.access import check_rest_access
 BODY_LIMIT = 64 << 10
 #: Seconds in which a body must have arrived.
 BODY_S = 10.0
-_SECURED = "/v1"
+_SECURED = ("/v1", "/metrics")
 
 
 class RequestGuard:
-    """ASGI middleware around `app`. `token`: required of requests under /v1; None: none, for this
-    machine only.
+    """ASGI middleware around `app`. `token`: required of requests under /v1 and /metrics; None: none, for
+    this machine only.
     """
 
     def __init__(self, app: ASGIApp, token: SecretStr | None, *, body_s: float = BODY_S) -> None:

@@ -29,6 +29,8 @@ from coordinator.rest import problems
 from coordinator.rest.access import Asker, describe_bearer_token, has_rest_access, require_same_system
 from coordinator.rest.access_check import RequestGuard
 from coordinator.rest.copies import add_copy_paths
+from coordinator.rest.exposition import add_metrics_path, build_registry
+from coordinator.rest.metrics import COORDINATOR_METRICS, CoordinatorNumbers
 from coordinator.rest.models import (
     Accepted,
     Agent,
@@ -54,6 +56,7 @@ from coordinator.rest.problems import UnknownError
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.operators.api import CommandRefusedError, NotLeaderError, View
 from coordinator.server.operators.copies import CopyRequests
+from schemas.config.coordination import METRICS_PER_TOPIC
 
 TITLE = "rowlock coordinator"
 _ABOUT = (
@@ -68,12 +71,19 @@ AgentName = Annotated[str, Path(description="Name of the agent.")]
 
 
 def create_app(
-    coordinator: Coordinator, copies: CopyRequests, *, token: SecretStr | None, prefix: str = ""
+    coordinator: Coordinator,
+    copies: CopyRequests,
+    *,
+    token: SecretStr | None,
+    prefix: str = "",
+    version: str = "",
+    per_topic: int = METRICS_PER_TOPIC,
 ) -> FastAPI:
     """Return the application over `coordinator`.
 
     `token`: required of requests; None: none, for loopback only. `copies`: stores requests for copies.
-    `prefix`: the system's Kafka prefix; a request that names another is refused.
+    `prefix`: the system's Kafka prefix; a request that names another is refused. `version`: of rowlock.
+    `per_topic`: with more units than this, no metric has a value for each unit.
     """
     app = FastAPI(
         title=TITLE, version="1", description=_ABOUT, openapi_url=None, docs_url=None, redoc_url=None
@@ -89,6 +99,8 @@ def create_app(
     _add_description(secured, app)
     app.include_router(secured)
     _add_health(app, coordinator, token)
+    numbers = CoordinatorNumbers(coordinator, version, per_topic)
+    add_metrics_path(app, build_registry(COORDINATOR_METRICS, numbers.read_values), prefix)
     return app
 
 

@@ -193,6 +193,10 @@ class Coordinator:
         """Return the events after number `after`, oldest first, at most the newest `most`. Never waits."""
         return self._machine.journal.list_events_after(after, most)
 
+    def count_events(self) -> Mapping[str, int]:
+        """Return phrase → the number of its events since this process started. Never waits."""
+        return self._machine.journal.count_events()
+
     def record_event(self, what: str, about: Mapping[str, object]) -> None:
         """Record an action that this coordinator has done for an operator."""
         leader = self.get_leader()

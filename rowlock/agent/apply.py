@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from rowlock.agent.reported import ReportedFigures
 from rowlock.agent.unit_ledger import UnitLedger
 from rowlock.processes.child_process import ChildProcess, build_child_command
 from schemas.backoff import Backoff
@@ -48,9 +49,9 @@ APPLY_RESTART_BACKOFF = Backoff(first=1.0, longest=30.0, quiet=60.0)
 class ApplyWorker:
     """The apply process, or its successor."""
 
-    def __init__(self, config: Config, ledger: UnitLedger) -> None:
+    def __init__(self, config: Config, ledger: UnitLedger, figures: ReportedFigures) -> None:
         self._config = config
-        self._ledger = ledger
+        self._ledger, self._figures = ledger, figures
         self._mutex = threading.RLock()
         self._process: ChildProcess | None = None
         self._waiting: list[str] = []
@@ -132,6 +133,7 @@ class ApplyWorker:
             self._readied, self._error = 0, None
             number = self._number
             command = build_child_command("consumer.main", self._config.path)
+            self._figures.begin_apply()
             try:
                 process = ChildProcess(
                     "apply",
@@ -184,6 +186,11 @@ class ApplyWorker:
         if line.get("kind") == "unit":
             reported = msgspec.convert(line, UnitLine)
             self._readied += isinstance(reported.event, Prepared)
+            if isinstance(reported.event, WorkerEnded):
+                _, pipeline, topic = reported.unit.split("/", 2)
+                self._figures.end_unit(pipeline, topic)
             self._ledger.report_event(reported.unit, reported.event)
         else:
+            if line.get("kind") == "status":
+                self._figures.record_status(line)
             _LOG.debug("status of a process", child="apply", status=line)

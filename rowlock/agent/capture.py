@@ -19,6 +19,7 @@ from typing import Any
 import structlog
 
 from coordinator.core.progress import advance_mark
+from rowlock.agent.reported import ReportedFigures
 from rowlock.agent.unit_ledger import UnitLedger
 from rowlock.processes.child_process import ChildProcess, build_child_command
 from schemas.backoff import Backoff
@@ -138,13 +139,14 @@ class _CaptureUnit:
 class CaptureWorkers:
     """The capture units of one agent.
 
-    `ledger` receives their events.
+    `ledger` receives their events, `figures` what their processes report.
     """
 
     def __init__(
         self,
         config: Config,
         ledger: UnitLedger,
+        figures: ReportedFigures,
         on_refusal: OnRefusal | None = None,
         retry_backoff: Backoff = REFUSAL_RETRY_BACKOFF,
     ) -> None:
@@ -152,7 +154,7 @@ class CaptureWorkers:
         self._retry_backoff = retry_backoff
         self._on_refusal = on_refusal
         self._config = config
-        self._ledger = ledger
+        self._ledger, self._figures = ledger, figures
         self._mutex = threading.Lock()
         self._units: dict[str, _CaptureUnit] = {}
 
@@ -174,6 +176,7 @@ class CaptureWorkers:
         self._start_process(new)
 
     def _start_process(self, unit: _CaptureUnit) -> None:
+        self._figures.begin_capture(unit.source)
         unit.start_process(
             lambda line: self._handle_line(unit, line), lambda code: self._handle_exit(unit, code)
         )
@@ -226,6 +229,7 @@ class CaptureWorkers:
             case "prepared":
                 self._ledger.report_event(unit.name, Prepared(unit.assignment))
             case "captured":
+                self._figures.record_captured(unit.source, line)
                 self._ledger.report_event(unit.name, unit.record_progress(line))
             case "trouble":
                 unit.record_refusal(None)
@@ -234,6 +238,7 @@ class CaptureWorkers:
                 unit.record_failure(str(line.get("error")))
 
     def _handle_exit(self, unit: _CaptureUnit, code: int) -> None:
+        self._figures.end_capture(unit.source)
         only = unit.config.sources[unit.source].snapshot == "only"
         if code == 0 and only and not unit.stopped:
             _LOG.info("snapshot completed", source=unit.source)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 
@@ -80,6 +81,23 @@ class AgentConfiguration:
 AGENT_REFUSED_CODE = 2
 
 
+@contextlib.contextmanager
+def _serve_metrics(config: Config, workers: LocalWorkers, agent: AgentShell) -> Iterator[None]:
+    """Serve `GET /metrics` if the configuration has an address for it. Raises CommandError."""
+    if config.coordination.agent_metrics is None:
+        yield
+        return
+    from rowlock.agent.metrics import AgentNumbers, serve_metrics  # FastAPI is needed by nothing else here
+
+    numbers = AgentNumbers(workers.figures, agent.list_units, config.coordination.metrics_per_topic)
+    server = serve_metrics(config, config.coordination.agent_metrics, numbers)
+    _LOG.info("metrics served", address=server.address)
+    try:
+        yield
+    finally:
+        server.close()
+
+
 def run_agent(config: Config, name: str, peers: Sequence[str], *, end_on_refusal: bool = False) -> int:
     """Work until SIGTERM or SIGINT and until all workers have ended, and return the exit code. `peers`:
     the coordinators.
@@ -104,7 +122,8 @@ def run_agent(config: Config, name: str, peers: Sequence[str], *, end_on_refusal
             name, peers, workers,
             security=security, system=config.kafka.prefix, token=token, file=file, version=__version__,
         )  # fmt: skip
-        code = agent.run(stop)
+        with _serve_metrics(config, workers, agent):
+            code = agent.run(stop)
     if code == SUPERSEDED:
         raise CommandError(f"another process is agent {name} now", "give each agent a --name of its own")
     return AGENT_REFUSED_CODE if refused else code

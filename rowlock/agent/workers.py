@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from rowlock.agent.apply import ApplyWorker
 from rowlock.agent.capture import CaptureWorkers, OnRefusal
+from rowlock.agent.reported import ReportedFigures
 from rowlock.agent.unit_ledger import OnEvent, UnitLedger
 from schemas.config.model import Config
 from schemas.units import (
@@ -73,8 +74,10 @@ class LocalWorkers:
         act.
         """
         self._ledger = UnitLedger()
-        self._capture = CaptureWorkers(config, self._ledger, on_refusal)
-        self._apply = ApplyWorker(config, self._ledger)
+        self.figures = ReportedFigures()
+        """What the processes report."""
+        self._capture = CaptureWorkers(config, self._ledger, self.figures, on_refusal)
+        self._apply = ApplyWorker(config, self._ledger, self.figures)
         self._pulse = PreparationMonitor(
             self._ledger, lambda unit, assignment: self._find_worker(unit).measure_effort(unit, assignment)
         )

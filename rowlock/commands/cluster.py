@@ -125,26 +125,35 @@ def coordinator(  # noqa: PLR0917 - click passes options by name
 @click.option(
     "--coordinator", "peers", metavar="HOST:PORT", multiple=True, help="Instead of coordination.coordinators."
 )
+@click.option("--metrics", metavar="HOST:PORT", help="Instead of coordination.agent_metrics.")
 @click.option(
     "--end-on-refusal", is_flag=True, help="End with exit code 2 as soon as a unit needs an operator."
 )
 @handed_option
 @report_command_errors
-def agent(
-    config_file: Path, name: str, peers: tuple[str, ...], end_on_refusal: bool, handed: int | None
+def agent(  # noqa: PLR0917 - click passes options by name
+    config_file: Path,
+    name: str,
+    peers: tuple[str, ...],
+    metrics: str | None,
+    end_on_refusal: bool,
+    handed: int | None,
 ) -> None:
     """Run an agent, with the units that the coordinator assigns to it, until Ctrl-C or SIGTERM."""
     from schemas.config.changes.handed import load_handed_config
 
-    config = load_handed_config(config_file, handed)
+    given = (("agent_metrics", metrics),)
+    config = load_handed_config(
+        config_file, handed, {("coordination", key): value for key, value in given if value}
+    )
     from rowlock.agent.run import run_agent
     from rowlock.coordinator.sighup import reload_on_hangup
     from rowlock.processes.spark_jars import provide_spark_jars
 
     provide_spark_jars()
-    given = peers or config.coordination.coordinators
+    coordinators = peers or config.coordination.coordinators
     with reload_on_hangup(config):
-        sys.exit(run_agent(config, name, given, end_on_refusal=end_on_refusal))
+        sys.exit(run_agent(config, name, coordinators, end_on_refusal=end_on_refusal))
 
 
 @click.group(cls=CommandGroup)

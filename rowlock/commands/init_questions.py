@@ -44,9 +44,7 @@ class Questioner:
         if not file.exists() or self.replaces:
             return
         if not self.asks or not click.confirm(f"{file} exists. Replace it?"):
-            raise CommandError(
-                f"{file} exists", "add --force to replace it, or -c to write another one"
-            )
+            raise CommandError(f"{file} exists", "add --force to replace it, or -c to write another one")
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,7 +243,10 @@ def serve_rest(
     from coordinator.rest.server import Certificate
 
     certificate = Certificate(config.tls.cert, config.tls.key) if config.tls else None
-    app = create_app(coordinator, copies, token=config.token, prefix=prefix)
+    app = create_app(
+        coordinator, copies,
+        token=config.token, prefix=prefix, version=__version__, per_topic=config.metrics_per_topic,
+    )  # fmt: skip
     server = RestServer(app, config.rest, certificate, listening)
     try:
         server.start()

@@ -83,7 +83,8 @@ def await_addresses(config: Config, patience_s: float = ADDRESS_S) -> None:
     if "coordination" not in config.model_fields_set:
         return
     until = time.monotonic() + patience_s
-    for address in (config.coordination.listen, config.coordination.rest):
+    settings = config.coordination
+    for address in filter(None, (settings.listen, settings.rest, settings.agent_metrics)):
         while (why := _explain_taken_address(address)) is not None:
             if time.monotonic() >= until:
                 raise CommandError(

@@ -275,9 +275,13 @@ def _check_servers(config: CoordinationConfig, document: YamlDocument) -> None:
             document.add_problem((_PLACE, name), seen, "set coordination.advertise to this machine's name")
     if listen is not None and not is_loopback(listen):
         _check_listen(config, listen, document)
-    if rest is not None and not is_loopback(rest) and not _get_secret(config):
-        seen = f"{rest} can be reached from other machines and requires no token"
-        document.add_problem((_PLACE, "rest"), seen, "set coordination.token or token_file")
+    metrics = None
+    if config.agent_metrics is not None:
+        metrics = _read_host(config.agent_metrics, ("agent_metrics",), document)
+    for name, host in (("rest", rest), ("agent_metrics", metrics)):
+        if host is not None and not is_loopback(host) and not _get_secret(config):
+            seen = f"{host} can be reached from other machines and requires no token"
+            document.add_problem((_PLACE, name), seen, "set coordination.token or token_file")
 
 
 def _check_listen(config: CoordinationConfig, host: str, document: YamlDocument) -> None:

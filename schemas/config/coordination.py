@@ -13,6 +13,9 @@ from pydantic import Field, SecretStr
 from schemas.config.addresses import join_address, split_address
 from schemas.config.base import ConfigModel, Text
 
+METRICS_PER_TOPIC = 1000
+"""The default of `coordination.metrics_per_topic`."""
+
 
 class CoordinationTls(ConfigModel):
     """TLS between coordinators and agents, and of the REST interface. One authority signs all
@@ -65,6 +68,19 @@ class CoordinationConfig(ConfigModel):
         default=None,
         description="TLS between coordinators and agents, and of REST (default: none). Required "
         "unless `listen` is on loopback.",
+    )
+    agent_metrics: Text | None = Field(
+        default=None,
+        description="Address on which the agent of this machine serves its metrics for Prometheus: "
+        "`host:port` (default: it serves none). `token` and `tls` apply as they do to `rest`, where the "
+        "coordinator serves its own.",
+    )
+    metrics_per_topic: int = Field(
+        default=METRICS_PER_TOPIC,
+        ge=0,
+        le=1_000_000,
+        description="Maximum number of topics for which a metric has a value each; if there are more, "
+        "their values are added up or left out.",
     )
     lease_s: float = Field(
         default=10.0,

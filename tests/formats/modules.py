@@ -10,6 +10,7 @@ from typing import Any
 from consumer.tables.event_decoder import SlimEvent
 from consumer.targets.kafka.formats.rowlock import _Read
 from producer.start.topic_recovery import _Event
+from rowlock.agent.reported import CapturedLine
 from schemas.wire.codec import _Versioned
 from schemas.wire.debezium import _LooseEvent, _LooseEventWithSchema
 from schemas.wire.debezium_schema import _Field
@@ -102,6 +103,7 @@ MODULES = {
     "producer/sources/oracle/rows.py": "event",
     "producer/start/topic_recovery.py": "event",
     "rowlock/agent/apply.py": "unit-command, unit-line",
+    "rowlock/agent/reported.py": "apply-lines, capture-lines",
     "rowlock/cli.py": "cli-status, cli-check, cli-verify, cli-quarantine",
     "rowlock/commands/cluster.py": "rest-answers",
     "rowlock/commands/copying.py": "rest-answers",
@@ -153,6 +155,7 @@ def _views() -> tuple[View, ...]:
         View(_LooseEventWithSchema, tuple(whole)),
         View(_Field, tuple(each["schema"] for each in whole)),
         View(_Record, (*values, *whole)),
+        View(CapturedLine, tuple(_lines(FOLDER / "capture-lines" / "captured.v2.json"))),
     )
 
 

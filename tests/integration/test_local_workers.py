@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rowlock.agent.capture import CaptureWorkers
+from rowlock.agent.reported import ReportedFigures
 from rowlock.agent.unit_ledger import UnitLedger
 from schemas.config.model import load_config
 from schemas.units import Prepared, UnitProgressed, WorkerEnded, WorkerEvent
@@ -30,7 +31,7 @@ class Agent:
         ledger = UnitLedger()
         ledger.listen(lambda _unit, event: self.reported.put(event))
         self._ledger = ledger
-        self.workers = CaptureWorkers(load_config(config), ledger)
+        self.workers = CaptureWorkers(load_config(config), ledger, ReportedFigures())
 
     def open(self, epoch: int) -> None:
         self._ledger.register_unit("capture/s", epoch)

@@ -57,7 +57,7 @@ class Bench:
             lanes=self.lanes,
             **self.more,  # type: ignore[arg-type]
         )
-        return apply_topic(
+        report = apply_topic(
             spec,
             self.target,  # type: ignore[arg-type]
             AttemptInputs(
@@ -66,6 +66,9 @@ class Bench:
             ),
             self.tables,
         )
+        counted = report.lanes.open_quarantine
+        assert counted in {None, len(self.target.state.held)}, "the report counts another quarantine"
+        return report
 
     def slices(self, start: int, upto: int, size: int) -> list[RecordSlice]:
         records: RecordSlice = list(enumerate(self.topic))[start:upto]

@@ -99,6 +99,9 @@ class FakeControl:
     def list_events(self, after: int, most: int) -> tuple[EventRow, ...]:
         return self.journal.list_events_after(after, most)
 
+    def count_events(self) -> Mapping[str, int]:
+        return self.journal.count_events()
+
     def reload_config(self, *, dry_run: bool = False, by: str = "") -> FoundConfiguration:
         self.given_by.append(by)
         if error := self.fails.get(Reload):

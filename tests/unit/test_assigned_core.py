@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from consumer.attempt.reports import AttemptOutcome as ReportState
-from consumer.attempt.reports import Report
+from consumer.attempt.reports import LaneFigures, Report
 from consumer.units.decisions import (
     CHECK_S,
     MAX_FAST_PROBES,
@@ -691,10 +691,13 @@ def test_figures_add_up_over_hands_and_workers() -> None:
     """Also over a take-over in between."""
     run = Script().lock_attempt("a", "b")
     run(AttemptsReported([(1, Report(topic="a", state="ok", epoch=10, offset=100, applied=3, displaced=2))]))
-    run(AttemptsReported([(1, Report(topic="a", state="fenced", epoch=10, offset=100, held=5, displaced=1))]))
-    run(UnitTakenOver("a", 1, 11, 110, applied=6, displaced=4))
+    lanes = LaneFigures(upserted=4, open_quarantine=2)
+    fenced = Report(topic="a", state="fenced", epoch=10, offset=100, held=5, displaced=1, lanes=lanes)
+    run(AttemptsReported([(1, fenced)]))
+    run(UnitTakenOver("a", 1, 11, 110, applied=6, held=1, displaced=4, lanes=LaneFigures(3, lock_waits=1)))
     watched = run.state.units["a"].watched
-    assert (watched.applied, watched.held, watched.displaced) == (9, 5, 7)
+    assert (watched.applied, watched.held, watched.displaced) == (9, 6, 7)
+    assert watched.lanes == LaneFigures(7, lock_waits=1, open_quarantine=2)
     assert run.state.units["b"].watched.displaced == 0
 
 

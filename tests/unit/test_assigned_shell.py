@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from consumer.attempt.reports import Report
+from consumer.attempt.reports import LaneFigures, Report
 from consumer.attempt.spec import SMALL_BATCH
 from consumer.errors import UnitStoppedError
 from consumer.ordering.model import LaneProgress
@@ -31,9 +31,11 @@ from consumer.reporting.status_lines import StatusWriter
 from consumer.spark import query_handle
 from consumer.spark.query_handle import RunningQuery
 from consumer.spark.worker import ConnectionCache
-from consumer.units.messages import OperationFailed, StartQuery, UnitTakenOver
+from consumer.units import decisions
+from consumer.units.messages import OperationFailed, PipelineTick, ReportEvent, StartQuery, UnitTakenOver
 from consumer.units.progress_checks import MAX_LIVE_BACKLOG
 from consumer.units.unit import ApplyPhase, LocalUnit, QueryKind, UnitRef
+from schemas.units import WorkerEnded
 from schemas.wire.position import ZERO
 
 Look = tuple[int, dict[str, int], bool]
@@ -107,8 +109,8 @@ def test_a_hand_adds_up_what_its_stretches_displaced(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(hand, "build_spec", lambda *_: None)
     ends = iter(
         [
-            Report("a", "ok", 1, MAX_LIVE_BACKLOG - 1, displaced=2),
-            Report("a", "ok", 1, MAX_LIVE_BACKLOG + 6, displaced=1),
+            Report("a", "ok", 1, MAX_LIVE_BACKLOG - 1, held=1, displaced=2, lanes=LaneFigures(5)),
+            Report("a", "ok", 1, MAX_LIVE_BACKLOG + 6, held=3, displaced=1, lanes=LaneFigures(2)),
         ]
     )
     monkeypatch.setattr(hand, "_apply_records", lambda *_: next(ends))
@@ -116,7 +118,8 @@ def test_a_hand_adds_up_what_its_stretches_displaced(monkeypatch: pytest.MonkeyP
     taken = SimpleNamespace(lowest=lowest, epoch=1, commit_ts_ms=0, was=None)
     took = hand.catch_up(UnitRef("a", "s", 1), taken, MAX_LIVE_BACKLOG + 7, SimpleNamespace())  # type: ignore[arg-type]
     assert isinstance(took, UnitTakenOver)
-    assert (took.offset, took.displaced) == (MAX_LIVE_BACKLOG + 6, 3)
+    assert (took.offset, took.held, took.displaced) == (MAX_LIVE_BACKLOG + 6, 4, 3)
+    assert took.lanes == LaneFigures(upserted=7)
 
 
 @pytest.mark.parametrize("debezium", [True, False])
@@ -245,3 +248,17 @@ def test_a_dropped_connection_is_closed() -> None:
     assert closed == [1]
     connections.close()
     assert closed == [1, 0]
+
+
+def test_figures_are_reported_before_the_end_of_their_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent would count them as those of a later preparation of the unit."""
+    done: list[str] = []
+    shell = object.__new__(PipelineShell)
+    shell._state, shell._ending = SimpleNamespace(units={}), threading.Event()  # type: ignore[assignment]
+    ended = ReportEvent("a", "s", 1, WorkerEnded)
+    monkeypatch.setattr(decisions, "step_pipeline", lambda state, *_: (state, [ended]))
+    shell._status = SimpleNamespace(write_changes=lambda *_: done.append("figures"))  # type: ignore[assignment]
+    shell._effects = SimpleNamespace(run_effect=lambda _: done.append("end"))  # type: ignore[assignment]
+    shell._reporter = SimpleNamespace(report_changes=lambda *_: None)  # type: ignore[assignment]
+    shell._handle_event(PipelineTick())
+    assert done == ["figures", "end"]

@@ -413,6 +413,11 @@ def test_coordination_of_several_machines(tmp_path: Path) -> None:
             "rest: host can be reached from other machines and requires no token",
         ),
         (
+            "{agent_metrics: '0.0.0.0:80'}",
+            "agent_metrics: 0.0.0.0 can be reached from other machines and requires no token; set",
+        ),
+        ("{agent_metrics: '7790'}", "agent_metrics: '7790' is no address; write host:port"),
+        (
             "{listen: '127.0.0.1:80', rest: '[::]:0', token: x}",
             "rest: :: means every address of this machine, so agents cannot learn",
         ),

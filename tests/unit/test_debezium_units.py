@@ -19,6 +19,7 @@ from consumer.units.messages import OperationFailed, PrepareTarget, TargetPrepar
 from consumer.units.unit import UnitRef
 from producer.main import main as producer_main
 from rowlock.agent.capture import CaptureWorkers
+from rowlock.agent.reported import ReportedFigures
 from rowlock.coordinator.units import ApplyUnitName
 from rowlock.errors import CommandError
 from rowlock.inspect import caught_up
@@ -283,7 +284,7 @@ def test_nobody_else_captures_what_debezium_does(
     assert producer_main(["--config", str(config.path), "--source", "b1", "--detached"]) == 2
     assert "source b1 is captured by Debezium" in capsys.readouterr().err
     with pytest.raises(ValueError, match="Debezium captures b1"):
-        CaptureWorkers(config, SimpleNamespace()).prepare("capture/b1", 1, None)
+        CaptureWorkers(config, SimpleNamespace(), ReportedFigures()).prepare("capture/b1", 1, None)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from rowlock import __version__
 from rowlock.agent import apply
 from rowlock.agent import capture as capture_worker
 from rowlock.agent.capture import CaptureWorkers
+from rowlock.agent.reported import ReportedFigures
 from rowlock.agent.unit_ledger import UnitLedger
 from rowlock.agent.workers import LocalWorkers
 from rowlock.processes import child_process
@@ -136,6 +137,7 @@ def waiting(
     workers = CaptureWorkers(
         config,
         ledger,
+        ReportedFigures(),
         on_refusal=lambda _, error: notified.append(error),
         retry_backoff=Backoff(first=0.05, longest=120.0),
     )
@@ -235,7 +237,7 @@ def test_rows_a_second_of_a_capture_unit(config: Config, monkeypatch: pytest.Mon
             rates.append(event.rows_per_s)
 
     monkeypatch.setattr(capture_worker, "monotonic", lambda: now)
-    capture = capture_worker.CaptureWorkers(config, Rates())
+    capture = capture_worker.CaptureWorkers(config, Rates(), ReportedFigures())
     unit = capture_worker._CaptureUnit("capture/s", 7, "s", config, counted_at=now)
     for seconds, events in ((2.0, 1_000), (2.0, 1_600), (0.0, 1_610), (5.0, 1_610), (1.0, 5_610)):
         now += seconds

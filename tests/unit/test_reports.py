@@ -11,6 +11,7 @@ from consumer.attempt.reports import (
     MAX_BYTES,
     MAX_MESSAGE_CHARS,
     MAX_REPORTS,
+    LaneFigures,
     Report,
     ReportReceiver,
     ReportSender,
@@ -20,7 +21,7 @@ from schemas.problems import Problem, decode_problem, encode_problem
 
 ONE = Report(
     "t", "ok", 3, 9, applied=1, dropped=2, held=3, displaced=4, commit_ts_ms=5, position=(0, 1, 2, 3),
-    query="q", message="m"
+    query="q", message="m", lanes=LaneFigures(1, 2, 3, 4, 5, 6),
 )  # fmt: skip
 #: A hang's end; what has come is returned at once.
 LONG_S = 60.0
@@ -107,7 +108,10 @@ def test_what_is_not_of_this_run_is_not_heard(receiver: ReportReceiver) -> None:
 def test_figures_are_said_once() -> None:
     again = clear_figures(ONE)
     assert (again.applied, again.dropped, again.held, again.displaced) == (0, 0, 0, 0)
-    assert again == Report("t", "ok", 3, 9, commit_ts_ms=5, position=(0, 1, 2, 3), query="q", message="m")
+    assert again == Report(
+        "t", "ok", 3, 9, commit_ts_ms=5, position=(0, 1, 2, 3), query="q", message="m",
+        lanes=LaneFigures(open_quarantine=6),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("over", [0, 1])

@@ -139,6 +139,9 @@ def _read(value: Any, document: Any) -> Iterator[tuple[str, str, Any, Any]]:
     if isinstance(value, list):
         for each, part in zip(value, document, strict=True):
             yield from _read(each, part)
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield from _read(each, document[name])
     elif (
         isinstance(value, msgspec.Struct) and type(value) not in REGISTERED
     ):  # whose own golden files hold them

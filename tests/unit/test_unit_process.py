@@ -23,7 +23,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumer.attempt.reports import MAX_REPORTS, Report, ReportReceiver, ReportSender, clear_figures
+from consumer.attempt.reports import (
+    MAX_REPORTS,
+    LaneFigures,
+    Report,
+    ReportReceiver,
+    ReportSender,
+    clear_figures,
+)
 from consumer.attempt.spec import UnitSpec
 from consumer.ordering.model import ApplyUnit
 from consumer.reporting.protocol import LineWriter
@@ -124,6 +131,7 @@ def _report(**facts: Any) -> dict[str, Any]:
         "displaced": 2,
         "commit_ts_ms": 7,
         "message": "",
+        "lanes": LaneFigures(upserted=2, lock_chain=3),
     }
     return {**usual, **facts}
 
@@ -131,6 +139,7 @@ def _report(**facts: Any) -> dict[str, Any]:
 def test_figures_add_up_and_a_stopped_unit_stays_stopped() -> None:
     unit = apply_report(apply_report(WatchedUnit(offset=-1), **_report()), **_report(offset=9))
     assert (unit.offset, unit.applied, unit.dropped, unit.displaced) == (9, 4, 2, 4)
+    assert unit.lanes == LaneFigures(upserted=4, lock_chain=3)
     stopped = apply_report(unit, **_report(state="stopped", message="why"))
     assert (apply_report(stopped, **_report()).state, apply_report(stopped, **_report()).message) == (
         "stopped",

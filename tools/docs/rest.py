@@ -25,7 +25,8 @@ _HEAD = """\
 
 Every coordinator serves it, on `coordination.rest` of the [configuration](configuration.md); the command line
 (`rowlock units`, `agents`, `pipelines`, `copy`, `rebalance`, `reload`, `resign`) is a client of it. Its
-OpenAPI description: `GET /v1/openapi.json`.
+OpenAPI description: `GET /v1/openapi.json`. Beside it, `GET /metrics` answers Prometheus:
+[metrics](metrics.md).
 
 - JSON both ways. Fields are added, never renamed or removed within `/v1`; ignore those you do not know.
 - `Authorization: Bearer TOKEN` where `coordination.token` is set, also for the description; not for

@@ -128,7 +128,8 @@ class DirectApplier:
                 return trouble
             took = replace(
                 took, offset=report.offset, position=report.position, applied=took.applied + report.applied,
-                displaced=took.displaced + report.displaced,
+                held=took.held + report.held, displaced=took.displaced + report.displaced,
+                lanes=took.lanes.merge(report.lanes),
                 commit_ts_ms=max(took.commit_ts_ms, report.commit_ts_ms),
             )  # fmt: skip
         return took

@@ -20,6 +20,8 @@ from coordinator.core.leader.invariants import explain_restriction
 from schemas.findings import TRIES_AGAIN
 from schemas.problems import decode_problem
 
+HEALTHS = ("running", "starting", "restarting", "stopped")
+"""All values of `UnitCondition.health`."""
 RESTRICTION_REMEDY = "`rowlock units pause` and then `rowlock units resume` place it anew"
 
 
@@ -45,6 +47,7 @@ class UnitCondition:
     """The condition of a unit."""
 
     health: str
+    """One of `HEALTHS`."""
     reason: str | None = None
     """Why it does not run; None: it runs."""
     remedy: str | None = None

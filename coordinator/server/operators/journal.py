@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -44,12 +44,14 @@ class Journal:
         self._lock = threading.Lock()
         self._kept: deque[EventRow] = deque(maxlen=MAX_JOURNAL_EVENTS)
         self._number = 0
+        self._counts: Counter[str] = Counter()
 
     def record_event(self, rev: int, what: str, about: Mapping[str, object], *, alarm: bool = False) -> None:
         """Log and keep an event of term `rev` (0: of no term of this coordinator)."""
         (log.warning if alarm else log.info)(what, rev=rev, **about)
         with self._lock:
             self._number += 1
+            self._counts[what] += 1
             self._kept.append(EventRow(self._number, int(self._wall() * 1000), rev, what, about))
 
     def list_events_after(self, number: int, most: int) -> tuple[EventRow, ...]:
@@ -57,3 +59,10 @@ class Journal:
         with self._lock:
             found = [row for row in self._kept if row.number > number]
         return tuple(found[-most:])
+
+    def count_events(self) -> Mapping[str, int]:
+        """Return phrase → the number of its events since this process started, also of those that are no
+        longer kept.
+        """
+        with self._lock:
+            return dict(self._counts)

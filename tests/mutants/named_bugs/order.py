@@ -114,8 +114,8 @@ BUGS = [
     Mutant(
         bug="lanes go on with quarantine entries that were closed",
         file="consumer/attempt/attempt_state.py",
-        old="        self.quarantine = held\n        self.applier = self._make_applier()",
-        new="        self.applier = self._make_applier()\n        self.quarantine = held",
+        old="        self._note_quarantine(held)\n        self.applier = self._make_applier()",
+        new="        self.applier = self._make_applier()\n        self._note_quarantine(held)",
         tests=("tests/unit/test_apply_copies.py",),
     ),
     Mutant(

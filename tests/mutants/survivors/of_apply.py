@@ -71,7 +71,7 @@ SURVIVORS: tuple[Survivor, ...] = (
      "    if active is None or active.stored.snapshot is None:",
       "    if active is None and active.stored.snapshot is None:",
        "a reader tells of a snapshot's end only where the active definition has one"),
-    Survivor("consumer/attempt/lane_group.py", "            self._waiting_for_tickets.discard(number)",
+    Survivor("consumer/attempt/lane_group.py", "            self._waits.pop(number)",
      "            pass", "a lane that waits no more is woken by each commit, looks, and goes on as it would"),
     Survivor("consumer/attempt/reports.py",
      "        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)", "        pass",

@@ -1,0 +1,244 @@
+"""The metrics of an agent: what its processes report, and the units and leases that it holds."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from coordinator.core.agent_unit import AgentUnit
+from coordinator.rest.exposition import (
+    BUILD_INFO,
+    MetricDefinition,
+    MetricValue,
+    build_registry,
+    create_metrics_app,
+)
+from coordinator.rest.server import Certificate, RestServer
+from rowlock import __version__
+from rowlock.agent.reported import ReportedFigures
+from rowlock.errors import CommandError
+from schemas.config.model import Config
+from schemas.units import UnitPhase
+
+_TOPIC = ("pipeline", "topic")
+
+HELD_UNITS = MetricDefinition(
+    "rowlock_held_units",
+    "gauge",
+    "Units that this agent holds, by kind and phase: `preparing`, `prepared`, `replicating`, `stopping`, "
+    "`stopped`.",
+    ("kind", "phase"),
+)
+LEASE_END = MetricDefinition(
+    "rowlock_lease_end_timestamp_seconds",
+    "gauge",
+    "When the first lease of a replicating unit of this agent ends, unless the leader renews it. A unit "
+    "whose lease has ended stops writing.",
+)
+UNIT_APPLIED_TO = MetricDefinition(
+    "rowlock_unit_applied_to_timestamp_seconds",
+    "gauge",
+    "Source commit time up to which the topic is applied.",
+    _TOPIC,
+)
+STARTS = MetricDefinition(
+    "rowlock_process_starts_total",
+    "counter",
+    "Processes that the agent has started, by kind: `apply` or `capture`. The first start counts, too.",
+    ("kind",),
+)
+CAPTURED_ROWS = MetricDefinition(
+    "rowlock_captured_rows_total",
+    "counter",
+    "Rows of the log that this agent has captured into Kafka, without those of snapshots and copies.",
+    ("source",),
+)
+CAPTURE_HEARD = MetricDefinition(
+    "rowlock_heard_timestamp_seconds",
+    "gauge",
+    "When the source's capture process last reported progress, which it does every second, also without "
+    "events in the log.",
+    ("source",),
+)
+SNAPSHOTS = MetricDefinition(
+    "rowlock_snapshot_pending_tables",
+    "gauge",
+    "Tables whose snapshot is not complete in Kafka.",
+    ("source",),
+)
+TABLE_STOPPED = MetricDefinition(
+    "rowlock_table_stopped",
+    "gauge",
+    "Always 1: capture publishes no event of this table until a copy of it begins. `cause` is the stable "
+    "cause of the stop.",
+    ("source", "table", "cause"),
+)
+COPIES = MetricDefinition(
+    "rowlock_copies",
+    "gauge",
+    "Tables by the phase of their last copy: `waiting`, `running`, `done`, `refused`, `cancelled`. A copy "
+    "is forgotten a day after its end.",
+    ("source", "phase"),
+)
+COPY_ROWS = MetricDefinition(
+    "rowlock_copy_rows",
+    "gauge",
+    "Rows that a copy, which runs, has published so far.",
+    ("source", "table"),
+)
+COPY_ESTIMATE = MetricDefinition(
+    "rowlock_copy_estimated_rows",
+    "gauge",
+    "About how many rows a copy, which runs, will have.",
+    ("source", "table"),
+)
+APPLIED_EVENTS = MetricDefinition(
+    "rowlock_applied_events_total",
+    "counter",
+    "Events that were applied to the target.",
+    _TOPIC,
+)
+APPLIED_ROWS = MetricDefinition(
+    "rowlock_applied_rows_total",
+    "counter",
+    "Rows that were written to (`op` is `upsert`) or deleted from (`delete`) the target. Several events of "
+    "one key in a transaction are one row.",
+    (*_TOPIC, "op"),
+)
+QUARANTINED = MetricDefinition(
+    "rowlock_quarantined_events_total",
+    "counter",
+    "Events that were quarantined, because the target refused them or an earlier event of their key.",
+    _TOPIC,
+)
+OPEN_QUARANTINE = MetricDefinition(
+    "rowlock_quarantine_open_events",
+    "gauge",
+    "Events in quarantine, as the last attempt to apply the topic has seen them; no value before the first "
+    "attempt of this agent.",
+    _TOPIC,
+)
+DISPLACED = MetricDefinition(
+    "rowlock_displaced_rows_total",
+    "counter",
+    "Rows of the target that had to make room for events, because the target had drifted.",
+    _TOPIC,
+)
+LOCK_WAITS = MetricDefinition(
+    "rowlock_lock_waits_total",
+    "counter",
+    "How often a lane waited for the commit of another lane, because their events have a unique value in "
+    "common.",
+    _TOPIC,
+)
+LOCK_WAIT_SECONDS = MetricDefinition(
+    "rowlock_lock_wait_seconds_total",
+    "counter",
+    "How long lanes waited for each other; lanes that wait at the same time count each.",
+    _TOPIC,
+)
+LOCK_CHAIN = MetricDefinition(
+    "rowlock_lock_chain_longest",
+    "gauge",
+    "The most lanes that have waited one for the next since the agent started.",
+    _TOPIC,
+)
+
+AGENT_METRICS = (
+    BUILD_INFO, HELD_UNITS, LEASE_END, UNIT_APPLIED_TO, STARTS, CAPTURED_ROWS, CAPTURE_HEARD, SNAPSHOTS,
+    TABLE_STOPPED, COPIES, COPY_ROWS, COPY_ESTIMATE, APPLIED_EVENTS, APPLIED_ROWS, QUARANTINED,
+    OPEN_QUARANTINE, DISPLACED, LOCK_WAITS, LOCK_WAIT_SECONDS, LOCK_CHAIN,
+)  # fmt: skip
+"""All metrics of an agent, in the order of a scrape."""
+
+_COPY_PHASES = ("waiting", "running", "done", "refused", "cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class AgentNumbers:
+    """The numbers of an agent."""
+
+    reported: ReportedFigures
+    list_held: Callable[[], Sequence[AgentUnit]]
+    """Returns the units that the agent holds."""
+    per_topic: int
+    """With more topics than this, no metric has a value for each topic."""
+    clock: Callable[[], float] = time.monotonic
+    """The clock of leases."""
+    wall: Callable[[], float] = time.time
+
+    def read_values(self) -> Iterator[MetricValue]:
+        """Yield the present numbers. Never waits."""
+        yield BUILD_INFO, (__version__, "agent"), 1
+        yield from self._read_held()
+        for kind, count in sorted(self.reported.list_starts().items()):
+            yield STARTS, (kind,), count
+        yield from self._read_captured()
+        yield from self._read_applied()
+
+    def _read_held(self) -> Iterator[MetricValue]:
+        held = [unit for unit in self.list_held() if unit.state is not UnitPhase.ABSENT]
+        phases = Counter((unit.unit.partition("/")[0], unit.state) for unit in held)
+        for kind in ("capture", "apply"):
+            for phase in UnitPhase:
+                if phase is not UnitPhase.ABSENT:
+                    yield HELD_UNITS, (kind, phase.value), phases[kind, phase]
+        leases = [unit.deadline for unit in held if unit.state is UnitPhase.REPLICATING]
+        if leases:
+            yield LEASE_END, (), self.wall() + min(leases) - self.clock()
+        applied = [unit for unit in held if unit.unit.startswith("apply/") and unit.mark is not None]
+        if len(applied) <= self.per_topic:
+            for unit in applied:
+                _, pipeline, topic = unit.unit.split("/", 2)
+                if unit.mark is not None and unit.mark.checkpoint_ts:
+                    yield UNIT_APPLIED_TO, (pipeline, topic), unit.mark.checkpoint_ts / 1000
+
+    def _read_captured(self) -> Iterator[MetricValue]:
+        for source, figures in self.reported.list_sources().items():
+            yield CAPTURED_ROWS, (source,), figures.rows
+            if not figures.heard_at:
+                continue
+            yield CAPTURE_HEARD, (source,), figures.heard_at
+            yield SNAPSHOTS, (source,), len(figures.last.snapshot_pending)
+            stops, copies = sorted(figures.last.stops.items()), sorted(figures.last.copies.items())
+            yield from ((TABLE_STOPPED, (source, table, cause), 1) for table, cause in stops)
+            phases = Counter(copy.phase for _, copy in copies)
+            yield from ((COPIES, (source, phase), phases[phase]) for phase in _COPY_PHASES)
+            for table, copy in copies:
+                if copy.phase == "running":
+                    yield COPY_ROWS, (source, table), copy.rows
+                    if copy.estimate is not None:
+                        yield COPY_ESTIMATE, (source, table), copy.estimate
+
+    def _read_applied(self) -> Iterator[MetricValue]:
+        for labels, figures in self.reported.list_units(self.per_topic).items():
+            lanes = figures.lanes
+            yield APPLIED_EVENTS, labels, figures.applied
+            yield APPLIED_ROWS, (*labels, "upsert"), lanes.upserted
+            yield APPLIED_ROWS, (*labels, "delete"), lanes.deleted
+            yield QUARANTINED, labels, figures.held
+            if lanes.open_quarantine is not None:
+                yield OPEN_QUARANTINE, labels, lanes.open_quarantine
+            yield DISPLACED, labels, figures.displaced
+            yield LOCK_WAITS, labels, lanes.lock_waits
+            yield LOCK_WAIT_SECONDS, labels, lanes.lock_wait_ms / 1000
+            yield LOCK_CHAIN, labels, lanes.lock_chain
+
+
+def serve_metrics(config: Config, address: str, numbers: AgentNumbers) -> RestServer:
+    """Return the running server on `address`. Raises CommandError if that is not possible."""
+    settings = config.coordination
+    certificate = Certificate(settings.tls.cert, settings.tls.key) if settings.tls else None
+    registry = build_registry(AGENT_METRICS, numbers.read_values)
+    app = create_metrics_app(registry, token=settings.token, prefix=config.kafka.prefix)
+    server = RestServer(app, address, certificate)
+    try:
+        server.start()
+    except OSError as error:
+        raise CommandError(
+            f"metrics cannot be served on {address}: {error}",
+            "choose a free address of this machine with --metrics or coordination.agent_metrics",
+        ) from error
+    return server

@@ -1,0 +1,148 @@
+"""The figures of lanes: how they waited for each other, what they wrote, and what is in quarantine."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from consumer.attempt import lane_group
+from consumer.attempt.drivers.batches import SingleThreadSignals
+from consumer.attempt.effects import Await, Machine
+from consumer.attempt.lane_group import LaneGroup
+from consumer.attempt.reports import LaneFigures
+from consumer.errors import RefusedError
+from consumer.ordering.dispatch import Dispatcher
+from consumer.ordering.lanes.batches import LaneBatch
+from consumer.ordering.lanes.lane import LaneLimits
+from consumer.ordering.layout import Layout
+from consumer.ordering.model import LaneProgress, RowChange
+from consumer.ordering.tickets import TicketTable
+from consumer.reporting.protocol import LineWriter
+from consumer.reporting.status_lines import STATUS_INTERVAL_S, StatusWriter
+from consumer.units.supervision import WatchedUnit
+from schemas.table.model import Row
+from schemas.wire.position import ZERO
+from tests.kits.history import target_table
+from tests.kits.unit_apply import started
+
+LANES = 3
+END = (99, (0, 1, 99, 0), 1, 0)
+
+
+class Group:
+    """Three lanes whose machines the test advances. `now`: the clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(lane_group, "monotonic", lambda: self.now)
+        locks = TicketTable(LANES)
+        text = Layout(lanes=LANES).encode()
+        rows = [LaneProgress(n, 1, 1, "id", -1, ZERO, 0, text) for n in range(LANES)]
+        dispatcher = Dispatcher(Layout(lanes=LANES), locks, rows)
+        self.plan = dispatcher.plan_table(target_table())
+        self.group = LaneGroup(
+            dispatcher, locks, self._commit, limits=LaneLimits(), signals=SingleThreadSignals()
+        )
+        self._machines = [self.group.run_lane(number) for number in range(LANES)]
+        self._at: list[Any] = [next(machine) for machine in self._machines]
+
+    def _commit(self, _lane: int, _batch: LaneBatch) -> Machine[None]:
+        yield from ()
+
+    def key_in(self, lane: int) -> int:
+        lane_of = {key: self.plan.lane_of(self.plan.fold_key((key, None, None, 0))) for key in range(99)}
+        return next(key for key, number in lane_of.items() if number == lane)
+
+    def give(self, *changes: tuple[Row | None, Row | None]) -> None:
+        events = [RowChange((offset, 0), *change) for offset, change in enumerate(changes)]
+        next(self.group.submit_changes(self.plan, events), None)
+        next(self.group.drain(END))
+
+    def advance(self, lane: int) -> None:
+        """Advance a lane until it waits."""
+        while not isinstance(self._at[lane], Await) or self._at[lane].ready():
+            self._at[lane] = next(self._machines[lane])
+
+
+@pytest.mark.parametrize(
+    ("order", "waits", "longest"),
+    [((2, 1), 2, 2), ((1, 2), 2, 2), ((2, 0, 1), 1, 1), ((1, 0, 2), 2, 1)],
+)
+def test_chain_is_as_long_as_lanes_wait_one_for_the_next(
+    monkeypatch: pytest.MonkeyPatch, order: tuple[int, ...], waits: int, longest: int
+) -> None:
+    """Lane 1 takes a value over from lane 0, and lane 2 from lane 1."""
+    group = Group(monkeypatch)
+    first, second, third = (group.key_in(lane) for lane in range(LANES))
+    group.give(
+        ((first, "x", None, 0), (first, None, None, 0)),
+        (None, (second, "x", None, 0)),
+        ((second, "x", None, 0), (second, None, None, 0)),
+        (None, (third, "x", None, 0)),
+    )
+    for lane in order:
+        group.advance(lane)
+    group.now = 2.0
+    for lane in range(LANES):
+        group.advance(lane)
+    found = group.group.lock_waits
+    assert (found.count, found.longest_chain, found.seconds) == (waits, longest, 2.0 * waits)
+
+
+def test_lane_that_may_go_on_is_no_part_of_a_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lane 1, for which lane 2 waited, has committed that event, and waits for lane 0 now."""
+    group = Group(monkeypatch)
+    first, second, third = (group.key_in(lane) for lane in range(LANES))
+    group.give(
+        ((first, "x", None, 0), (first, None, None, 0)),
+        ((second, "y", None, 0), (second, None, None, 0)),
+        (None, (third, "y", None, 0)),
+        ((second, None, None, 0), (second, "x", None, 0)),
+    )
+    group.advance(2)
+    group.advance(1)
+    assert (group.group.lock_waits.count, group.group.lock_waits.longest_chain) == (2, 1)
+
+
+def test_lanes_without_a_common_value_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Group(monkeypatch)
+    group.give(*((None, (group.key_in(lane), f"{lane}", None, 0)) for lane in range(LANES)))
+    for lane in range(LANES):
+        group.advance(lane)
+    assert (group.group.lock_waits.count, group.group.lock_waits.longest_chain) == (0, 0)
+
+
+@pytest.mark.parametrize("small_batch", [0, 100])
+def test_report_has_what_was_written(small_batch: int) -> None:
+    """By lanes, and in one transaction of all lanes."""
+    bench, source = started(small_batch=small_batch)
+    bench.write([source.put(source.row(key, None, 1)) for key in range(4)])
+    assert bench.apply().lanes == LaneFigures(upserted=4, open_quarantine=0)
+    bench.write([source.put(source.row(1, None, 2)), source.delete(2), source.delete(3)])
+    assert bench.apply(5).lanes == LaneFigures(upserted=1, deleted=2, open_quarantine=0)
+
+
+def test_report_has_what_is_in_quarantine_at_its_end() -> None:
+    bench, source = started()
+    bench.target.refuse = lambda row: RefusedError("too long") if row[0] == 1 else None
+    bench.write([source.put(source.row(1, None, 1)), source.put(source.row(2, None, 1))])
+    refused = bench.apply()
+    assert (refused.held, refused.lanes.open_quarantine) == (1, 1)
+    bench.write([source.put(source.row(2, None, 2))])
+    assert bench.apply(3).lanes.open_quarantine == 1, "it is known without a new one"
+    bench.write([source.put(source.row(1, None, 2)), source.delete(1)])
+    assert bench.apply(4).lanes.open_quarantine == len(bench.target.state.held)
+
+
+def test_last_figures_of_a_unit_are_written_before_it_is_left_out() -> None:
+    out = io.StringIO()
+    writer = StatusWriter("p", LineWriter(out))
+    writer.write_changes(0.0, "running", {"a": WatchedUnit(1, applied=1), "b": WatchedUnit(1)})
+    writer.write_changes(0.1, "running", {"a": WatchedUnit(1, applied=2), "b": WatchedUnit(1)})
+    writer.write_changes(0.2, "running", {"b": WatchedUnit(1)})
+    writer.write_changes(STATUS_INTERVAL_S, "running", {"b": WatchedUnit(1)})
+    lines = [json.loads(line)["units"] for line in out.getvalue().splitlines()]
+    assert [line.get("a", {}).get("applied") for line in lines] == [1, 2, None]
