@@ -26,6 +26,7 @@ from consumer.targets.shared.keyed_reads import KeyedReads
 from consumer.targets.sql import qualify_table, render_placeholders
 from schemas.errors import SchemaError
 from schemas.io.mysql_catalog import choose_key
+from schemas.problems import Problem
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 from schemas.table.names import NameRules
 from schemas.table.oracle_ddl import (
@@ -158,6 +159,9 @@ class OracleTargetCatalog(KeyedReads):
             f"CREATE TABLE {name} ({', '.join(body)})",
             *(render_unique_index(table, index) for index in table.unique),
         ]
+
+    def explain_left_out_indexes(self, table: Table) -> list[Problem]:
+        return []
 
     def select_rows(self, table: TargetTable) -> tuple[str, Callable[[tuple[object, ...]], Row]]:
         columns = ", ".join(map(quote_identifier, table.table.column_names))
