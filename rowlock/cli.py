@@ -247,6 +247,32 @@ def verify(  # noqa: PLR0917 - click passes options by name
     sys.exit(FINE if equal else FINDING)
 
 
+@main.command()
+@config_option
+@output_option
+@click.option("--sql", is_flag=True, help="Print the statements. (Nothing is changed.)")
+@click.option("--pipeline", help="Only this pipeline.")
+@report_command_errors
+def cutover(config_file: Path, output: str, sql: bool, pipeline: str | None) -> None:
+    """Print the SQL statements that let the targets number new rows once applications write there.
+
+    Exit 1 if a column has none.
+    """
+    if not sql:
+        raise click.UsageError("give --sql: the statements are printed, and you run them on the target")
+    config = load_config(config_file)
+    from rowlock.inspect.cutover import format_cutover_lines, list_numbered_columns
+
+    found = list_numbered_columns(
+        config, [_require_pipeline(config, pipeline)] if pipeline else config.pipelines
+    )
+    if output == "json":
+        click.echo(json.dumps({"version": 1, "columns": [each.as_dict() for each in found]}))
+    else:
+        click.echo("\n".join(format_cutover_lines(found)))
+    sys.exit(FINDING if any(each.problem for each in found) else FINE)
+
+
 def _require_pipeline(config: Config, pipeline: str) -> str:
     if pipeline not in config.pipelines:
         fail_command(f"there is no pipeline {pipeline!r}; known: {', '.join(config.pipelines) or 'none'}")

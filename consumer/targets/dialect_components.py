@@ -147,6 +147,12 @@ class TargetCatalog(Protocol):
     def explain_left_out_indexes(self, table: Table) -> list[Problem]:
         """Return, for each unique index that the statements leave out, the limit of the server."""
 
+    def render_numbering(self, table: Table, column: str, next_number: int) -> tuple[int, list[str]]:
+        """Return the statements after which the server numbers new rows in `column`, and the first number.
+
+        It is `next_number`, or a greater one that no row of the table has. Nothing is changed.
+        """
+
     def select_rows(self, table: TargetTable) -> tuple[str, Callable[[tuple[object, ...]], Row]]:
         """Return "SELECT … FROM …" for the columns of `table`, and a function that converts its rows to
         wire values.

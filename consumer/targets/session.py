@@ -201,6 +201,10 @@ class SqlSession(SqlProgressStore):
         self.catalog.create_statements(table)
         return self.catalog.explain_left_out_indexes(table)
 
+    def render_numbering(self, table: Table, column: str, next_number: int) -> tuple[int, list[str]]:
+        """See TargetCatalog.render_numbering."""
+        return self.catalog.render_numbering(table, column, next_number)
+
     def create_table(self, table: Table) -> None:
         for problem in self.catalog.explain_left_out_indexes(table):
             log.warning(

@@ -264,6 +264,9 @@ class SqliteCatalog(KeyedReads):
             create_if_missing(qualify_table(quote, table.db, table.name), ", ".join(body)) + " WITHOUT ROWID"
         ]
 
+    def render_numbering(self, table: Table, column: str, next_number: int) -> tuple[int, list[str]]:
+        return next_number, []
+
     def explain_left_out_indexes(self, table: Table) -> list[Problem]:
         return []
 

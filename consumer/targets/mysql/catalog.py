@@ -23,9 +23,11 @@ from consumer.targets.mysql.limits import (
     list_impossible_indexes,
     refuse_table_limit,
 )
+from consumer.targets.mysql.numbering import render_numbering
 from consumer.targets.mysql.sql import quote
 from consumer.targets.mysql.values import make_key_encoder, order_encoder
 from consumer.targets.shared.keyed_reads import KeyedReads
+from consumer.targets.shared.numbering import choose_first_number
 from consumer.targets.sql import qualify_table, render_placeholders
 from schemas.errors import SchemaError, TableNotFoundError
 from schemas.io import mysql_catalog
@@ -117,6 +119,11 @@ class MySqlTargetCatalog(KeyedReads):
             f"DEFAULT CHARSET={DEFAULT_CHARSET}"
         )
         return [*self._create_database(table.db), create]
+
+    def render_numbering(self, table: Table, column: str, next_number: int) -> tuple[int, list[str]]:
+        self._link.connect()
+        first = choose_first_number(self._link, self.quote, table, column, next_number)
+        return first, render_numbering(self._link, table, column, first)
 
     def explain_left_out_indexes(self, table: Table) -> list[Problem]:
         _, impossible = self._plan_new_table(table)

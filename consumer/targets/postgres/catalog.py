@@ -18,9 +18,11 @@ from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.postgres import rights
 from consumer.targets.postgres.connection import build_tls_arguments, translate_refusals
 from consumer.targets.postgres.facts import read_table_facts
+from consumer.targets.postgres.numbering import render_numbering
 from consumer.targets.postgres.sql import bare, quote
 from consumer.targets.shared.inspection import open_inspector
 from consumer.targets.shared.keyed_reads import KeyedReads
+from consumer.targets.shared.numbering import choose_first_number
 from consumer.targets.sql import qualify_table
 from schemas.errors import SchemaError
 from schemas.io.mysql_catalog import choose_key
@@ -125,6 +127,11 @@ class PostgresTargetCatalog(KeyedReads):
         self._link.connect()
         found = self._link.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", [schema])
         return [] if found else [f"CREATE SCHEMA IF NOT EXISTS {quote(schema)}"]
+
+    def render_numbering(self, table: Table, column: str, next_number: int) -> tuple[int, list[str]]:
+        self._link.connect()
+        first = choose_first_number(self._link, self.quote, table, column, next_number)
+        return first, render_numbering(self._link, table, column, first)
 
     def explain_left_out_indexes(self, table: Table) -> list[Problem]:
         return []
