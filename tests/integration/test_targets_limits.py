@@ -6,6 +6,7 @@ from msgspec import structs
 
 from schemas.problems import decode_problem
 from schemas.table.model import Column, ColumnType, Kind
+from schemas.wire.event import ColumnChanges
 from tests.conformance import targets_limits
 from tests.conformance.suite import suite
 from tests.conformance.targets_limits import long_text
@@ -37,6 +38,30 @@ def test_a_key_beyond_the_limit_stops_its_unit_and_rejects_no_row(real: Real) ->
     assert "its key may take 3304 bytes (branch 256, code 3040, id 8), and the limit is 3072" in problem.what
     assert "shorter columns" in problem.remedy
     assert real.session.read_quarantine(unit.unit) == []
+
+
+def test_a_column_beyond_the_limit_stops_its_unit_with_its_rows_kept(real: Real) -> None:
+    if real.target.kind == "postgres":
+        return  # a row has no limit there before it is written
+    source = FakeSource()
+    unit = RealUnit(real, source, route_of(real))
+    unit.write(source.put(source.row(n, f"{n}@x", 1)) for n in range(5))
+    assert unit.apply().state == "ok"
+    wide = Column(name="wide", type=ColumnType(kind=Kind.VARCHAR, length=16_300, **TEXT))
+    table = structs.replace(source.table, columns=(*source.table.columns, wide))
+    altered = structs.replace(
+        source.definition("ALTER TABLE acct ADD wide VARCHAR(16300)", table),
+        columns=ColumnChanges(added=("wide",)),
+        effect="kept",
+    )
+    unit.write([altered])
+    unit.write([source.put({**source.row(9, "9@x", 1), "wide": "w"})])
+    report = unit.apply(6)
+    assert (report.state, report.held) == ("stopped", 0), report
+    problem = decode_problem(report.message)
+    assert "(wide 65202, the longest), and the limit is 65535" in problem.what
+    assert "TEXT or BLOB by hand" in problem.remedy
+    assert [row[0] for row in real.execute("SELECT id FROM acct ORDER BY id")] == [0, 1, 2, 3, 4]
 
 
 def test_a_row_beyond_a_limit_is_quarantined_alone(real: Real) -> None:
