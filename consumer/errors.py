@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 #: The remedy for a statement that the target refuses now but accepted before.
 UNDO = "undo the change of the target table; `rowlock check` lists what does not match"
 
+#: The remedy where the target's server has tables with fewer columns only.
+FEWER_COLUMNS = (
+    "give the target table fewer columns by hand and set `schema_changes: ignore` for its route, or leave "
+    "the table out of the route"
+)
+
 #: The remedy where a copy of the table helps, before the table's name.
 COPY = "rowlock copy"
 

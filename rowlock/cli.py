@@ -56,7 +56,16 @@ def main(context: click.Context, log_level: str) -> None:
 
 main.chapters = {
     START_HERE: ("demo", "init", "check", "run", "status", "completion"),
-    "Inspect and repair": ("verify", "quarantine", "copy", "reload", "units", "pipelines", "events"),
+    "Inspect and repair": (
+        "verify",
+        "quarantine",
+        "copy",
+        "reload",
+        "cutover",
+        "units",
+        "pipelines",
+        "events",
+    ),
     "Cluster": ("coordinator", "agent", "agents", "rebalance", "resign"),
 }
 
@@ -286,6 +295,32 @@ def verify(  # noqa: PLR0917 - click passes options by name
         else:
             click.echo("\n".join(verify_lines(result, len(result.findings) if show_all else SHOWN)))
     sys.exit(FINE if equal else FINDING)
+
+
+@main.command()
+@config_option
+@output_option
+@click.option("--sql", is_flag=True, help="Print the statements. (Nothing is changed.)")
+@click.option("--pipeline", help="Only this pipeline.")
+@report_command_errors
+def cutover(config_file: Path, output: str, sql: bool, pipeline: str | None) -> None:
+    """Print the SQL statements that let the targets number new rows once applications write there.
+
+    Exit 1 if a column has none.
+    """
+    if not sql:
+        raise click.UsageError("give --sql: the statements are printed, and you run them on the target")
+    config = read_config(config_file)
+    from rowlock.inspect.cutover import format_cutover_lines, list_numbered_columns
+
+    found = list_numbered_columns(
+        config, [_require_pipeline(config, pipeline)] if pipeline else config.pipelines
+    )
+    if output == "json":
+        click.echo(json.dumps({"version": 1, "columns": [each.as_dict() for each in found]}))
+    else:
+        click.echo("\n".join(format_cutover_lines(found)))
+    sys.exit(FINDING if any(each.problem for each in found) else FINE)
 
 
 def _require_pipeline(config: Config, pipeline: str) -> str:

@@ -122,6 +122,11 @@ class UnitTarget(ProgressStore, Protocol):
         The object can be compared and has a repr.
         """
 
+    def judge_new_table(self, table: Table) -> list[Problem]:
+        """Return what a table that `create_table` creates lacks, and raise TargetConfigError if it cannot be
+        created.
+        """
+
     def create_table(self, table: Table) -> None:
         """CREATE TABLE IF NOT EXISTS from the neutral model, with key and unique indexes, through the
         type map.

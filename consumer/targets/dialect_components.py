@@ -15,6 +15,7 @@ from consumer.targets.bookkeeping import Bookkeeping
 from consumer.targets.checks.rights import MissingRight, RequiredRights
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.sql import Fragment, Params
+from schemas.problems import Problem
 from schemas.table.model import Key, Row, Table, UniqueIndex
 from schemas.table.names import NameRules
 
@@ -137,7 +138,20 @@ class TargetCatalog(Protocol):
     def find_durability_risk(self) -> Remark | None:
         """Return why a crash of the server may take back commits that readers have seen; None: it may not."""
 
-    def create_statements(self, table: Table) -> list[str]: ...
+    def create_statements(self, table: Table) -> list[str]:
+        """Return the statements that create a table.
+
+        Raises TargetConfigError if the server cannot have it.
+        """
+
+    def explain_left_out_indexes(self, table: Table) -> list[Problem]:
+        """Return, for each unique index that the statements leave out, the limit of the server."""
+
+    def render_numbering(self, table: Table, column: str, next_number: int) -> tuple[int, list[str]]:
+        """Return the statements after which the server numbers new rows in `column`, and the first number.
+
+        It is `next_number`, or a greater one that no row of the table has. Nothing is changed.
+        """
 
     def select_rows(self, table: TargetTable) -> tuple[str, Callable[[tuple[object, ...]], Row]]:
         """Return "SELECT … FROM …" for the columns of `table`, and a function that converts its rows to

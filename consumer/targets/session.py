@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
+import structlog
+
 from consumer.errors import TransientError
 from consumer.ordering.model import ApplyUnit, LaneProgress, NetChange, TargetTable, UnitState
 from consumer.targets.alterations import AlterTable, DropTable
@@ -15,7 +17,10 @@ from consumer.targets.dialect_components import DialectComponents, Link, NetChan
 from consumer.targets.progress import SqlProgressStore, SqlProgressWriter, run_create
 from consumer.targets.sql import Syntax, join_conditions, render_keys_in
 from consumer.targets.table_changer import TableChanger
+from schemas.problems import Problem
 from schemas.table.model import Key, Row, Table
+
+log = structlog.get_logger(__name__)
 
 
 class SqlTransaction(SqlProgressWriter):
@@ -189,7 +194,23 @@ class SqlSession(SqlProgressStore):
         self._link.connect()
         return self.catalog.find_durability_risk()
 
+    def judge_new_table(self, table: Table) -> list[Problem]:
+        """Return what a table that `create_table` creates lacks, and raise TargetConfigError if it cannot be
+        created.
+        """
+        self.catalog.create_statements(table)
+        return self.catalog.explain_left_out_indexes(table)
+
+    def render_numbering(self, table: Table, column: str, next_number: int) -> tuple[int, list[str]]:
+        """See TargetCatalog.render_numbering."""
+        return self.catalog.render_numbering(table, column, next_number)
+
     def create_table(self, table: Table) -> None:
+        for problem in self.catalog.explain_left_out_indexes(table):
+            log.warning(
+                "target table created without a unique index",
+                table=f"{table.db}.{table.name}", reason=problem.what,
+            )  # fmt: skip
         for text in self.catalog.create_statements(table):
             run_create(self._link, text)
 

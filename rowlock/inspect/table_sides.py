@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from consumer.ordering.model import TargetTable
+from consumer.ordering.model import TargetTable, UnitState
 from consumer.tables.column_names import omit_unwritten_columns
 from consumer.tables.router import build_stored_table, build_target_table, select_written_columns
 from consumer.tables.stored import StoredDefinition, decode_stored
@@ -41,7 +41,7 @@ class TableSides:
         """Open both sides. Raises TargetConfigError if the target table does not fit, CommandError if it
         does not exist.
         """
-        names = _read_target_names(pair, right)
+        names = find_target_names(pair, read_known_units(right, pair.pipeline))
         real = right.read_table(pair.routed.schema, pair.routed.table)
         if real is None:
             raise CommandError(f"the target has no table {pair.routed.schema}.{pair.routed.table}")
@@ -87,10 +87,13 @@ class TableSides:
         return None if row is None else tuple(row[i] for i in self.source_key)
 
 
-def _read_target_names(pair: TablePair, target: SqlSession) -> Mapping[str, str]:
-    """Return the source's columns that have another name in the target, by the unit's stored definition."""
+def find_target_names(pair: TablePair, units: Mapping[str, UnitState]) -> Mapping[str, str]:
+    """Return the source's columns that have another name in the target, by the unit's stored definition.
+
+    `units`: topic → state of the pipeline's units.
+    """
     place = (pair.table.db, pair.table.name)
-    for topic, state in read_known_units(target, pair.pipeline).items():
+    for topic, state in units.items():
         stored = (
             decode_stored(state.definition)
             if state.definition and parse_topic_source(topic) == pair.source

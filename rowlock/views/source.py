@@ -176,6 +176,32 @@ def estimate_tables(
             ) from error
 
 
+_NO_STORED_FIGURES = "SET SESSION information_schema_stats_expiry = 0"
+"""MySQL 8 shows a table's next number as it was up to a day ago; other servers have no such setting."""
+_UNKNOWN_SETTING = 1193
+
+
+def read_next_numbers(
+    source: SourceConfig, name: str, tables: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], int]:
+    """Return (db, table) → the number that AUTO_INCREMENT gives the next row. Raises CommandError."""
+    import pymysql
+
+    marks = ", ".join(["(%s, %s)"] * len(tables))
+    query = (
+        "SELECT TABLE_SCHEMA, TABLE_NAME, AUTO_INCREMENT FROM information_schema.TABLES "
+        f"WHERE AUTO_INCREMENT IS NOT NULL AND (TABLE_SCHEMA, TABLE_NAME) IN ({marks})"
+    )
+    with source_connection(source, name) as conn, conn.cursor() as cursor:
+        try:
+            cursor.execute(_NO_STORED_FIGURES)
+        except pymysql.MySQLError as error:
+            if error.args[0] != _UNKNOWN_SETTING:
+                raise
+        cursor.execute(query, [part for table in tables for part in table])
+        return {(str(db), str(table)): int(number) for db, table, number in cursor.fetchall()}
+
+
 class SelectedTables(NamedTuple):
     """The tables that a source's patterns select."""
 

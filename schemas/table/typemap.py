@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from schemas.errors import UnsupportedTypeError
 from schemas.table.charsets import as_long
 from schemas.table.equality import are_wire_equal as are_wire_equal
@@ -184,12 +186,20 @@ def render_mysql_type(type_: ColumnType, collation: Callable[[ColumnType], str |
     `collation` chooses the collation on this server (schemas.table.collations.make_collation_chooser);
     without it the source's is used unchanged.
     """
-    chosen = collation(type_) if collation else type_.collation
-    charset = chosen.partition("_")[0] if chosen else type_.charset
-    rendered = _render_by_rules(MYSQL_TYPE_RULES, as_long(type_, charset), "MySQL")
-    if chosen:
-        return f"{rendered} CHARACTER SET {charset} COLLATE {chosen}"
+    type_ = adopt_collation(type_, collation or (lambda own: own.collation))
+    rendered = _render_by_rules(MYSQL_TYPE_RULES, type_, "MySQL")
+    if type_.collation:
+        return f"{rendered} CHARACTER SET {type_.charset} COLLATE {type_.collation}"
     return f"{rendered} CHARACTER SET {type_.charset}" if type_.charset else rendered
+
+
+def adopt_collation(type_: ColumnType, choose: Callable[[ColumnType], str | None]) -> ColumnType:
+    """Return the type of a MySQL/MariaDB column that is created for values of `type_` with the collation that
+    `choose` returns.
+    """
+    chosen = choose(type_)
+    charset = chosen.partition("_")[0] if chosen else type_.charset
+    return replace(as_long(type_, charset), charset=charset, collation=chosen)
 
 
 def _render_by_rules(rules: Iterable[TypeRule], type_: ColumnType, server: str) -> str:

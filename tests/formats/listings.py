@@ -13,6 +13,7 @@ from consumer.ordering.model import QuarantineEntry
 from consumer.tables.router import ResolvedRoute
 from rowlock.commands.tables import as_dict
 from rowlock.inspect.compare import Difference, RowDifference
+from rowlock.inspect.cutover import NumberedColumn
 from rowlock.inspect.observed.displaced import DisplacedRows
 from rowlock.inspect.pairs import TablePair
 from rowlock.inspect.planned.plan import PlannedLayout, PlannedTable, PlannedTarget, PlannedTopic, RunPlan
@@ -82,4 +83,5 @@ STRUCTURES = (
         ),
         (DisplacedRows,),
     ),
+    Structure("cli-cutover", (Case("column", sample(NumberedColumn), _documented, None),), (NumberedColumn,)),
 )

@@ -60,6 +60,7 @@ LEFT_OUT = {
 ELSEWHERE = {
     "test_targets_history": _LANES + "; random histories: test_histories_and_replays_end_as_the_source",
     "test_targets_alter": _DEFINITION,
+    "test_targets_limits": "about what a table of a server may be",
     "test_targets_alter_trouble": _DEFINITION,
     "test_targets_catalog": "about what a catalog says of tables; of topics: test_kafka_target.py, "
     "tests/unit/test_cli_check.py",

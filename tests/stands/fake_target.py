@@ -44,6 +44,7 @@ from consumer.targets.alterations import (
     apply_alterations,
 )
 from consumer.targets.checks.table_facts import TableFacts
+from schemas.problems import Problem
 from schemas.table.model import Key, Kind, Row, Table
 from schemas.table.names import EXACT
 from schemas.wire.position import ZERO
@@ -289,6 +290,9 @@ class FakeSession:
 
     def read_table(self, schema: str, name: str) -> Table | None:
         return self._target.tables.get(f"{schema}.{name}")
+
+    def judge_new_table(self, table: Table) -> list[Problem]:
+        return []
 
     def create_table(self, table: Table) -> None:
         self._target.tables.setdefault(f"{table.db}.{table.name}", table)

@@ -38,6 +38,7 @@ from consumer.targets.checks.table_facts import TableFacts
 from consumer.targets.dialect import Dialect
 from schemas.config.kinds.targets import ENTRY_POINTS, TargetKind
 from schemas.config.model import TargetConfig
+from schemas.problems import Problem
 from schemas.table.model import Key, Row, Table, Value
 from schemas.table.names import EXACT
 from schemas.wire.codec import decode_table, encode_table
@@ -261,6 +262,9 @@ class JsonFolder(batches.KeysStoredVerbatim, FolderProgress):
 
     def read_surroundings(self, schema: str, name: str) -> object:
         return self.read_table_facts(schema, name)
+
+    def judge_new_table(self, table: Table) -> list[Problem]:
+        return []
 
     def create_table(self, table: Table) -> None:
         """Without unique indexes: nothing here compares other values than keys."""

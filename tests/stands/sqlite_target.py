@@ -48,6 +48,7 @@ from consumer.targets.shared.keyed_reads import KeyedReads
 from consumer.targets.sql import Fragment, Params, Syntax, qualify_table, quote_with, render_keys_in
 from schemas.config.kinds.targets import TargetKind
 from schemas.config.model import TargetConfig
+from schemas.problems import Problem
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 
 SCHEMA = "main"
@@ -262,6 +263,12 @@ class SqliteCatalog(KeyedReads):
         return [
             create_if_missing(qualify_table(quote, table.db, table.name), ", ".join(body)) + " WITHOUT ROWID"
         ]
+
+    def render_numbering(self, table: Table, column: str, next_number: int) -> tuple[int, list[str]]:
+        return next_number, []
+
+    def explain_left_out_indexes(self, table: Table) -> list[Problem]:
+        return []
 
     def select_rows(self, table: TargetTable) -> tuple[str, Callable[[tuple[object, ...]], Row]]:
         columns = ", ".join(map(quote, table.table.column_names))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import msgspec
@@ -66,6 +67,19 @@ def test_the_reference_names_every_command_and_option() -> None:
         for option in command.params:
             for name in option.opts:
                 assert name.startswith("-c") or name in page, (path, name)
+
+
+def test_a_target_of_topics_numbers_no_rows(tmp_path: Path) -> None:
+    """Neither source nor target is asked."""
+    file = tmp_path / "c.yaml"
+    feed = '{type: kafka, bootstrap: "127.0.0.1:1"}'
+    file.write_text(re.sub(r"hq: \{.*\}", f"hq: {feed}", CONFIG))
+    found = CliRunner().invoke(main, ["cutover", "--sql", "-c", str(file), "--pipeline", "p"])
+    assert (found.exit_code, found.stdout.count("\n")) == (0, 1), found.output
+    assert "no source table with AUTO_INCREMENT" in found.stdout
+    refused = CliRunner().invoke(main, ["cutover", "--sql", "-c", str(file), "--pipeline", "q"])
+    assert refused.exit_code == 2
+    assert "there is no pipeline 'q'" in refused.stderr
 
 
 def test_the_reference_names_every_field_of_the_json() -> None:

@@ -62,6 +62,7 @@ class Judge:
         return SimpleNamespace(
             read_table=lambda *name: tables.get(name),
             read_table_facts=lambda *_: TableFacts(),
+            judge_new_table=lambda _: [],
             column_names=EXACT,
             find_missing_rights=lambda *_, **__: [],
             list_unit_topics=lambda _: [],

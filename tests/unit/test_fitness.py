@@ -36,7 +36,10 @@ SOURCE = account_table()
 
 def target(real: Table | None, facts: TableFacts | None = None, names: NameRules = EXACT) -> Any:
     return SimpleNamespace(
-        read_table=lambda *_: real, read_table_facts=lambda *_: facts or TableFacts(), column_names=names
+        read_table=lambda *_: real,
+        read_table_facts=lambda *_: facts or TableFacts(),
+        judge_new_table=lambda _: [],
+        column_names=names,
     )
 
 

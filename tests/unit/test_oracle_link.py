@@ -109,6 +109,7 @@ def linked(driver: Driver) -> OracleLink:
         ("ORA-00001", UniqueViolationError), ("ORA-02299", UniqueViolationError), ("ORA-00955", AlreadyExistsError),  # noqa: E501
         ("ORA-00054", LockWaitError), ("ORA-30006", LockWaitError), ("DPY-4024", LockWaitError), ("ORA-12899", RefusedError),  # noqa: E501
         ("ORA-01400", RefusedError), ("ORA-01438", RefusedError), ("ORA-02291", RefusedError), ("ORA-00942", TableMissingError),  # noqa: E501
+        ("ORA-01450", TargetConfigError), ("ORA-01792", TargetConfigError), ("ORA-01793", TargetConfigError), ("ORA-00910", TargetConfigError),  # noqa: E501
         ("ORA-00904", TargetConfigError), ("ORA-01031", TargetConfigError), ("ORA-01950", TargetConfigError), ("ORA-00060", TransientError),  # noqa: E501
         ("ORA-03113", TransientError), ("DPY-4011", TransientError), ("ORA-99999", TransientError), ("", TransientError),  # noqa: E501
     ],

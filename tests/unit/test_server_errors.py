@@ -266,9 +266,10 @@ ENDS = [
                 ER.WARN_DATA_OUT_OF_RANGE, ER.WARN_DATA_TRUNCATED, ER.TRUNCATED_WRONG_VALUE,
                 ER.INVALID_CHARACTER_STRING, ER.NO_DEFAULT_FOR_FIELD, ER.TRUNCATED_WRONG_VALUE_FOR_FIELD,
                 ER.ILLEGAL_VALUE_FOR_TYPE, ER.DATA_TOO_LONG, ER.WRONG_VALUE_FOR_TYPE,
-                ER.CANT_CREATE_GEOMETRY_OBJECT, ER.TOO_BIG_SCALE, ER.TOO_BIG_PRECISION,
+                ER.CANT_CREATE_GEOMETRY_OBJECT,
                 ER.DATETIME_FUNCTION_OVERFLOW, ER.ROW_IS_REFERENCED_2, ER.NO_REFERENCED_ROW_2,
                 ER.CONSTRAINT_FAILED,
+                1713,  # ER_UNDO_RECORD_TOO_BIG
                 4078,  # MariaDB's ER_ILLEGAL_PARAMETER_DATA_TYPES2_FOR_OPERATION
             ],
         ),
@@ -280,6 +281,9 @@ ENDS = [
                 ER.PARSE_ERROR, ER.KILL_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR,
                 ER.SPECIFIC_ACCESS_DENIED_ERROR, ER.WRONG_TABLE_NAME, ER.UNKNOWN_CHARACTER_SET,
                 ER.UNKNOWN_COLLATION, ER.ILLEGAL_HA, ER.OPEN_AS_READONLY, ER.NON_UPDATABLE_TABLE,
+                ER.TOO_MANY_KEYS, ER.TOO_MANY_KEY_PARTS, ER.TOO_LONG_KEY, ER.TOO_BIG_FIELDLENGTH,
+                ER.TOO_MANY_FIELDS, ER.BLOB_KEY_WITHOUT_LENGTH, ER.TOO_BIG_SCALE, ER.TOO_BIG_PRECISION,
+                1709,  # ER_INDEX_COLUMN_TOO_LONG
                 1829,  # ER_FK_COLUMN_CANNOT_DROP_CHILD
                 3959,  # ER_DEPENDENT_BY_CHECK_CONSTRAINT
             ],
@@ -290,6 +294,40 @@ def test_errors_of_mysql_have_the_class_of_their_meaning(kind: type[ConsumerErro
     """Only the number counts: servers give many errors the general SQLSTATE."""
     found = {code: get_error_class(pymysql.err.OperationalError(code, "x")) for code in codes}
     assert found == dict.fromkeys(codes, kind)
+
+
+@pytest.mark.parametrize(
+    ("statement", "kind"),
+    [
+        ("INSERT INTO t VALUES (1)", RefusedError),
+        ("DELETE FROM t WHERE `id` = 'CREATE TABLE '", RefusedError),
+        ("CREATE TABLE IF NOT EXISTS t (id int)", TargetConfigError),
+        ("ALTER TABLE t ADD COLUMN c int", TargetConfigError),
+    ],
+)
+def test_a_row_is_not_refused_for_a_limit_of_its_table(statement: str, kind: type[ConsumerError]) -> None:
+    error = pymysql.err.OperationalError(ER.TOO_BIG_ROWSIZE, "Row size too large (> 8126)")
+    found = mysql_error(error, "MySQL at h", "u@h", statement)
+    assert type(found) is kind
+    assert found.problem.remedy
+
+
+def test_a_table_that_mariadb_cannot_create_has_the_class_of_its_reason() -> None:
+    columns = pymysql.err.OperationalError(
+        ER.CANT_CREATE_TABLE, 'Can\'t create table `t` (errno: 185 "Too many columns")'
+    )
+    full = pymysql.err.OperationalError(
+        ER.CANT_CREATE_TABLE, 'Can\'t create table `t` (errno: 28 "No space left on device")'
+    )
+    assert [get_error_class(each) for each in (columns, full)] == [TargetConfigError, TransientError]
+    assert "fewer columns" in mysql_error(columns, "MariaDB at h", "u@h").problem.remedy
+
+
+@pytest.mark.parametrize(
+    ("state", "kind"), [("54000", RefusedError), ("54001", RefusedError), ("54011", TargetConfigError)]
+)
+def test_limits_of_postgres_are_of_a_row_but_for_the_columns(state: str, kind: type[ConsumerError]) -> None:
+    assert get_postgres_class(psycopg.errors.ProgramLimitExceeded("x"), state) is kind
 
 
 def test_a_connection_to_mysql_is_given_up_after_errors_that_end_it() -> None:

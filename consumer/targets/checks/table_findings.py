@@ -31,7 +31,7 @@ class _TableComparison:
 
     @property
     def place(self) -> str:
-        return f"target table {self.real.db}.{self.real.name}"
+        return _name_place(self.real)
 
     def build_error(self, message: str, remedy: str) -> Finding:
         return Finding("error", self.place, message, remedy)
@@ -57,16 +57,35 @@ def check_table(
     try:
         real = session.read_table(expected.db, expected.name)
     except TargetConfigError as error:
-        remedy = error.problem.action or "change the target table as the message describes"
-        return [Finding("error", f"target table {expected.db}.{expected.name}", error.problem.what, remedy)]
+        return [_build_refusal(expected, error)]
     if real is None:
-        return _check_shared_target(expected, added, sources) if sources > 1 else []
+        shared = _check_shared_target(expected, added, sources) if sources > 1 else []
+        return shared + _check_new_table(session, expected)
     there = as_spelled(expected, real, added, session.column_names)
     case = _TableComparison(
         there, real, session.read_table_facts(expected.db, expected.name), added, leaves_out
     )
     found = [finding for rule in _RULES for finding in rule(case)]
     return found + (_check_shared_target(real, added, sources) if sources > 1 else [])
+
+
+def _check_new_table(session: UnitTarget, table: Table) -> list[Finding]:
+    """Return the findings about a table that does not exist, and that rowlock would create."""
+    try:
+        lacks = session.judge_new_table(table)
+    except TargetConfigError as error:
+        return [_build_refusal(table, error)]
+    return [Finding("warning", _name_place(table), each.what, each.remedy) for each in lacks]
+
+
+def _build_refusal(table: Table, error: TargetConfigError) -> Finding:
+    place = _name_place(table)
+    remedy = error.problem.action or "change the target table as the message describes"
+    return Finding("error", place, error.problem.what.removeprefix(f"{place}: "), remedy)
+
+
+def _name_place(table: Table) -> str:
+    return f"target table {table.db}.{table.name}"
 
 
 def report_missing_rights(missing: list[MissingRight], place: str) -> list[Finding]:
@@ -102,7 +121,7 @@ def _check_shared_target(table: Table, added: tuple[str, ...], sources: int) -> 
     return [
         Finding(
             "error",
-            f"target table {table.db}.{table.name}",
+            _name_place(table),
             (
                 f"{sources} topics write the table, and unique index {index.name} "
                 f"({', '.join(index.columns)}) contains no column that distinguishes the sources (`add`): "

@@ -25,6 +25,9 @@ class DefinitionlessTables:
     def read_table_facts(self, schema: str, name: str) -> TableFacts:
         return TableFacts()
 
+    def judge_new_table(self, table: Table) -> list[Problem]:
+        return []
+
     def create_table(self, table: Table) -> None:
         """Do nothing: `open_topic` creates topics."""
 

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 import pymysql
 
 from consumer.errors import ConsumerError
-from consumer.targets.alterations import AlterTable, DropTable, require_same_columns
+from consumer.targets.alterations import AlterTable, DropTable, apply_alterations, require_same_columns
 from consumer.targets.mysql.alter_statements import MySqlRealTable, render_statements
+from consumer.targets.mysql.catalog import adopt_collations, read_server_limits
+from consumer.targets.mysql.limits import refuse_index_limit, refuse_table_limit
 from consumer.targets.mysql.sql import quote
 from consumer.targets.sql import qualify_table
 from schemas.io import mysql_catalog
@@ -25,7 +27,7 @@ from schemas.table.collations import make_collation_chooser, make_key_collation_
 from schemas.table.model import Table, UniqueIndex
 
 if TYPE_CHECKING:
-    from consumer.targets.mysql.connection import MySqlLink
+    from consumer.targets.mysql.connection import Flavour, MySqlLink
 
 _INDEXES = """
 SELECT index_name, non_unique, column_name FROM information_schema.statistics
@@ -45,8 +47,9 @@ class MySqlAlterer:
 
     transactional = False
 
-    def __init__(self, link: MySqlLink) -> None:
+    def __init__(self, link: MySqlLink, flavour: Flavour) -> None:
         self._link = link
+        self._flavour = flavour
 
     def render_statements(self, change: AlterTable | DropTable) -> Iterator[str]:
         if isinstance(change, DropTable):
@@ -54,7 +57,12 @@ class MySqlAlterer:
         else:
             place: list[object] = [change.table.db, change.table.name]
             require_same_columns(change.table, [str(row[0]) for row in self._link.execute(_COLUMNS, place)])
-            yield from render_statements(change, self._read_real_table(change.table))
+            real = self._read_real_table(change.table)
+            ending = adopt_collations(apply_alterations(change), real.exact, real.near)
+            limits = read_server_limits(self._link, self._flavour)
+            refuse_table_limit(ending, limits)
+            refuse_index_limit(ending, limits)
+            yield from render_statements(change, real)
 
     def _read_real_table(self, table: Table) -> MySqlRealTable:
         unique: dict[str, tuple[str, ...]] = {}

@@ -6,10 +6,10 @@ means the same on both sides, including prefix lengths and collations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import structlog
+from msgspec.structs import replace
 
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import TargetTable
@@ -17,26 +17,41 @@ from consumer.targets.checks.rights import MissingRight, RequiredRights
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.mysql import rights
 from consumer.targets.mysql.facts import find_durability_risk, read_table_facts
+from consumer.targets.mysql.limits import (
+    DEFAULT_CHARSET,
+    ServerLimits,
+    list_impossible_indexes,
+    refuse_table_limit,
+)
+from consumer.targets.mysql.numbering import render_numbering
 from consumer.targets.mysql.sql import quote
 from consumer.targets.mysql.values import make_key_encoder, order_encoder
 from consumer.targets.shared.keyed_reads import KeyedReads
+from consumer.targets.shared.numbering import choose_first_number
 from consumer.targets.sql import qualify_table, render_placeholders
 from schemas.errors import SchemaError, TableNotFoundError
 from schemas.io import mysql_catalog
-from schemas.table.collations import make_collation_chooser, make_key_collation_chooser
+from schemas.problems import Problem
+from schemas.table.collations import Choose, make_collation_chooser, make_key_collation_chooser
 from schemas.table.model import Column, IndexPart, Key, Row, Table, UniqueIndex
 from schemas.table.names import NameRules
-from schemas.table.typemap import render_mysql_type
+from schemas.table.typemap import adopt_collation, render_mysql_type
 from schemas.values.mysql import make_select_row_converter, select_list
 
 if TYPE_CHECKING:
     from consumer.targets.mysql.connection import Flavour, MySqlLink
     from schemas.config.model import TargetConfig
 
-log = structlog.get_logger(__name__)
+_CHARACTERS = "SELECT character_set_name, maxlen FROM information_schema.character_sets"
 
-_LONG = ("text", "blob")
-"""Suffixes of the names of types that need a length in an index."""
+
+def read_server_limits(link: MySqlLink, flavour: Flavour) -> ServerLimits:
+    """Return what tables of this server may be."""
+    return ServerLimits(
+        {str(charset): int(str(size)) for charset, size in link.execute(_CHARACTERS, [])},
+        flavour.key_parts,
+        flavour.whole_texts,
+    )
 
 
 class MySqlTargetCatalog(KeyedReads):
@@ -50,9 +65,7 @@ class MySqlTargetCatalog(KeyedReads):
     def __init__(self, target: TargetConfig, link: MySqlLink, flavour: Flavour) -> None:
         self._target = target
         self._link = link
-        # InnoDB's own table of foreign keys, which shows those of databases that the user may not see
-        self._foreign = flavour.foreign
-        self._whole_texts = flavour.whole_texts
+        self._flavour = flavour
 
     def read_table(self, schema: str, name: str) -> Table | None:
         self._link.connect()
@@ -66,7 +79,7 @@ class MySqlTargetCatalog(KeyedReads):
 
     def read_table_facts(self, schema: str, name: str) -> TableFacts:
         self._link.connect()
-        return read_table_facts(self._link, schema, name, self._foreign)
+        return read_table_facts(self._link, schema, name, self._flavour.foreign)
 
     def find_missing_rights(self, required: RequiredRights) -> list[MissingRight]:
         self._link.connect()
@@ -84,56 +97,59 @@ class MySqlTargetCatalog(KeyedReads):
         return find_durability_risk(self._link)
 
     def create_statements(self, table: Table) -> list[str]:
-        self._link.connect()
-        with self._link.translate_errors():
-            available = mysql_catalog.read_collations(self._link.raw)
-        exact, near, keyed = (
-            make_key_collation_chooser(available),
-            make_collation_chooser(available),
-            _list_exact_columns(table),
-        )
+        new, impossible = self._plan_new_table(table)
+        names = [index.name for index, _ in impossible]
         try:
-            types = [
-                render_mysql_type(column.type, exact if column.name in keyed else near)
-                for column in table.columns
-            ]
             body = [
                 f"{quote(column.name)} {kind.replace('%', '%%')}{_render_null(column)}"
-                for column, kind in zip(table.columns, types, strict=True)
+                for column in new.columns
+                for kind in (render_mysql_type(column.type),)
             ]
         except SchemaError as error:
             raise TargetConfigError.wrap_error(f"target table {table.db}.{table.name}", error) from error
         body.append(f"PRIMARY KEY ({_render_index_parts(table.key)})")
         body += [
             f"UNIQUE KEY {quote(index.name)} ({_render_index_parts(index)})"
-            for index in self._yield_possible_indexes(table)
+            for index in table.unique
+            if index.name not in names
         ]
         name = qualify_table(quote, table.db, table.name)
         create = (
-            f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(body)}) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4"
+            f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(body)}) ENGINE=InnoDB "
+            f"DEFAULT CHARSET={DEFAULT_CHARSET}"
         )
         return [*self._create_database(table.db), create]
 
-    def _yield_possible_indexes(self, table: Table) -> Iterator[UniqueIndex]:
-        """Yield the unique indexes that the server can have; the source keeps rows unique in the
-        others, too.
+    def render_numbering(self, table: Table, column: str, next_number: int) -> tuple[int, list[str]]:
+        self._link.connect()
+        first = choose_first_number(self._link, self.quote, table, column, next_number)
+        return first, render_numbering(self._link, table, column, first)
+
+    def explain_left_out_indexes(self, table: Table) -> list[Problem]:
+        _, impossible = self._plan_new_table(table)
+        return [
+            Problem(
+                f"the table is created without unique index {index.name} ({', '.join(index.columns)}), which "
+                f"{reason}",
+                "nothing needs to be done: the source keeps its rows unique",
+            )
+            for index, reason in impossible
+        ]
+
+    def _plan_new_table(self, table: Table) -> tuple[Table, list[tuple[UniqueIndex, str]]]:
+        """Return the table as it is created, and the unique indexes that the server cannot have.
+
+        Raises TargetConfigError if the server cannot have the table.
         """
-        long = {
-            each.name
-            for each in table.columns
-            if render_mysql_type(each.type).partition(" ")[0].endswith(_LONG)
-        }
-        for index in table.unique:
-            if self._whole_texts or not any(
-                part.prefix is None and part.column in long for part in index.parts
-            ):
-                yield index
-                continue
-            log.warning(
-                "target table created without a unique index",
-                reason="MySQL has no unique index over a whole TEXT or BLOB (error 1170)",
-                table=f"{table.db}.{table.name}", columns=list(index.columns),
-            )  # fmt: skip
+        self._link.connect()
+        with self._link.translate_errors():
+            available = mysql_catalog.read_collations(self._link.raw)
+        new = adopt_collations(
+            table, make_key_collation_chooser(available), make_collation_chooser(available)
+        )
+        limits = read_server_limits(self._link, self._flavour)
+        refuse_table_limit(new, limits)
+        return new, list_impossible_indexes(new, limits)
 
     def _create_database(self, database: str) -> list[str]:
         """Return CREATE DATABASE if the database is missing: IF NOT EXISTS needs the right to create
@@ -154,13 +170,26 @@ class MySqlTargetCatalog(KeyedReads):
         return order_encoder(table.table)(key)
 
 
-def _list_exact_columns(table: Table) -> frozenset[str]:
-    """Return the columns that need a collation which distinguishes all that the source's does.
+def adopt_collations(table: Table, exact: Choose, near: Choose) -> Table:
+    """Return the table with the collations that its columns have on the server.
 
-    These include columns with labels (ENUM, SET), because labels must differ, too.
+    Columns of keys, and labels (ENUM, SET), distinguish all values that the source does. Raises
+    TargetConfigError if the server has no collation for a column.
     """
-    labelled = {column.name for column in table.columns if column.type.members}
-    return frozenset(labelled.union(table.key.columns, *(index.columns for index in table.unique)))
+    keyed = {*table.key.columns, *(name for index in table.unique for name in index.columns)}
+    try:
+        columns = tuple(
+            replace(
+                column,
+                type=adopt_collation(
+                    column.type, exact if column.name in keyed or column.type.members else near
+                ),
+            )
+            for column in table.columns
+        )
+    except SchemaError as error:
+        raise TargetConfigError.wrap_error(f"target table {table.db}.{table.name}", error) from error
+    return replace(table, columns=columns)
 
 
 def _render_null(column: Column) -> str:

@@ -62,7 +62,9 @@ class Flavour:
     settings: tuple[str, ...] = ()
     """Session settings beyond the common ones."""
     whole_texts: bool = False
-    """Whether a unique index may be over a TEXT or BLOB without a length."""
+    """Whether a unique index may be over values of any length."""
+    key_parts: int = 16
+    """The most columns of an index."""
 
 
 FLAVOURS = {
@@ -74,6 +76,7 @@ FLAVOURS = {
         # long IN lists stay index ranges; a paused worker's open transaction is ended by the server
         ("in_predicate_conversion_threshold = 0", "idle_transaction_timeout = 120"),
         whole_texts=True,
+        key_parts=32,
     ),
 }
 

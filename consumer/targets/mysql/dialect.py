@@ -64,7 +64,7 @@ def open_mysql(target: TargetConfig, name: str) -> SqlSession:
             books=kept,
             catalog=MySqlTargetCatalog(target, link, flavour),
             applier=MySqlApplier(link, kept),
-            alterer=MySqlAlterer(link),
+            alterer=MySqlAlterer(link, flavour),
             fresh=partial(MySqlLink, target, flavour, f"{name} take-over"),
         )
     )

@@ -10,6 +10,7 @@ import re
 import pymysql
 
 from consumer.errors import (
+    FEWER_COLUMNS,
     UNDO,
     ConsumerError,
     LockWaitError,
@@ -36,12 +37,18 @@ _CONFIG = frozenset({
     1031, 1036, 1288, 1348, 1471, 1906, 3105,  # views, tables that cannot be written, generated columns
     1488, 1503, 1553, 1828, 1829, 1832, 1833, 1834, 3108, 3780, 3837, 3855,
     3959,  # what uses a column or index that would change
+    1059, 1069, 1070, 1071, 1074, 1117, 1170, 1425, 1426, 1439, 1709,  # limits of a table
 })  # fmt: skip
 _REFUSED = frozenset({
-    1048, 1138, 1118, 1136, 1153, 1216, 1217, 1263, 1264, 1265, 1267, 1270, 1271, 1292, 1300, 1364, 1365,
-    1366, 1367, 1406, 1411, 1416, 1425, 1426, 1439, 1441, 1451, 1452, 1526, 1644, 1690, 1748, 3032, 3036,
-    3037, 3140, 3141, 3143, 3146, 3156, 3617, 3643, 3819, 3854, 3903, 3988, 4025, 4078,
+    1048, 1138, 1136, 1153, 1216, 1217, 1263, 1264, 1265, 1267, 1270, 1271, 1292, 1300, 1364, 1365,
+    1366, 1367, 1406, 1411, 1416, 1441, 1451, 1452, 1526, 1644, 1690, 1748, 3032, 3036,
+    1713, 3037, 3140, 3141, 3143, 3146, 3156, 3617, 3643, 3819, 3854, 3903, 3988, 4025, 4078,
 })  # fmt: skip
+#: The row that a statement writes takes too much of a page, or every row of the table that it defines may.
+_ROW_TOO_LARGE = 1118
+_DEFINES_TABLE = re.compile(r"\s*(?:CREATE|ALTER)\s")
+#: In MariaDB's message of a table that cannot be created (error 1005).
+_TOO_MANY_COLUMNS = "errno: 185 "
 _MISSING = frozenset({1146})
 _LOCK_WAIT = frozenset({1205})
 #: Deadlock, changed since read, read-only server (failover), disk full, too many connections, interrupted.
@@ -85,6 +92,18 @@ REMEDIES = {
     ),
     1054: "add the column to the target table, or leave it out of the route",
     1153: "raise max_allowed_packet of the target",
+    **dict.fromkeys(
+        (1069, 1070, 1071, 1170, 1709),
+        "give the target table shorter columns in this key by hand, or leave this unique index out there, "
+        "for the source keeps its rows unique",
+    ),
+    **dict.fromkeys(
+        (1074, _ROW_TOO_LARGE),
+        "make the longest columns of the target table TEXT or BLOB by hand; `rowlock quarantine retry` then "
+        "writes rows that were refused",
+    ),
+    1117: FEWER_COLUMNS,
+    1713: "drop indexes over long columns in the target; `rowlock quarantine retry` then writes the row",
 }
 
 
@@ -107,13 +126,22 @@ def find_remedy(code: int, message: str) -> str | None:
     return REMEDIES.get(code)
 
 
-def get_error_class(error: pymysql.MySQLError) -> type[ConsumerError]:
+def _find_meaning(error: pymysql.MySQLError) -> int:
+    """Return the error number. For a table that MariaDB cannot create, it is that of the reason if known."""
+    code = get_error_code(error)
+    return 1117 if code == 1005 and _TOO_MANY_COLUMNS in str(error) else code
+
+
+def get_error_class(error: pymysql.MySQLError, statement: str = "") -> type[ConsumerError]:
     """Return the consumer's class by error number, else by SQLSTATE class.
 
-    An unknown error is transient: retries are bounded, whereas a wrong "refused" would quarantine good
-    rows.
+    A limit that a table's definition exceeds is no fault of a row: no row may be quarantined for it, nor
+    deleted so that a statement succeeds. An unknown error is transient: retries are bounded, whereas a wrong
+    "refused" would quarantine good rows.
     """
-    code = get_error_code(error)
+    code = _find_meaning(error)
+    if code == _ROW_TOO_LARGE:
+        return TargetConfigError if _DEFINES_TABLE.match(statement) else RefusedError
     kinds: tuple[tuple[frozenset[int], type[ConsumerError]], ...] = (
         (_UNIQUE, UniqueViolationError),
         (_REFUSED, RefusedError),
@@ -143,6 +171,8 @@ def build_consumer_error(
         return MissingGrantError(message, grant)
     if read and code in UNKNOWN_OBJECT_CODES:
         return TargetConfigError(message, UNKNOWN_THERE)
-    kind = get_error_class(error)
-    remedy = find_remedy(code, message_text) or (UNDO if issubclass(kind, TargetConfigError) else "")
+    kind = get_error_class(error, statement)
+    remedy = find_remedy(_find_meaning(error), message_text) or (
+        UNDO if issubclass(kind, TargetConfigError) else ""
+    )
     return kind(message, remedy)

@@ -13,6 +13,7 @@ from consumer.targets.checks.rights import MissingRight, RequiredRights
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.oracle import rights
 from consumer.targets.oracle.facts import read_table_facts
+from consumer.targets.oracle.numbering import render_numbering
 from consumer.targets.oracle.sql import (
     COLUMN_NAMES,
     IDENTIFIER_BYTES,
@@ -23,9 +24,11 @@ from consumer.targets.oracle.sql import (
 )
 from consumer.targets.oracle.values import from_oracle, list_keyed_columns, to_oracle, translate_refusals
 from consumer.targets.shared.keyed_reads import KeyedReads
+from consumer.targets.shared.numbering import choose_first_number
 from consumer.targets.sql import qualify_table, render_placeholders
 from schemas.errors import SchemaError
 from schemas.io.mysql_catalog import choose_key
+from schemas.problems import Problem
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 from schemas.table.names import NameRules
 from schemas.table.oracle_ddl import (
@@ -158,6 +161,14 @@ class OracleTargetCatalog(KeyedReads):
             f"CREATE TABLE {name} ({', '.join(body)})",
             *(render_unique_index(table, index) for index in table.unique),
         ]
+
+    def render_numbering(self, table: Table, column: str, next_number: int) -> tuple[int, list[str]]:
+        self._link.connect()
+        first = choose_first_number(self._link, self.quote, table, column, next_number)
+        return first, render_numbering(self._link, table, column, first)
+
+    def explain_left_out_indexes(self, table: Table) -> list[Problem]:
+        return []
 
     def select_rows(self, table: TargetTable) -> tuple[str, Callable[[tuple[object, ...]], Row]]:
         columns = ", ".join(map(quote_identifier, table.table.column_names))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import oracledb
 
 from consumer.errors import (
+    FEWER_COLUMNS,
     UNDO,
     AlreadyExistsError,
     ConsumerError,
@@ -52,6 +53,7 @@ _CONFIG = frozenset({
     "ORA-02266", "ORA-02273", "ORA-02327", "ORA-02329", "ORA-02449", "ORA-12991", "ORA-12992", "ORA-12983",
     "ORA-26002", "ORA-32795", "ORA-38104", "ORA-41900", "ORA-54013", "ORA-54017", "ORA-01732", "ORA-01733",
     "ORA-01779", "ORA-16000", "ORA-00959",
+    "ORA-00910", "ORA-01450", "ORA-01792", "ORA-01793",  # limits of a table
 })  # fmt: skip
 #: A unique index cannot be built because rows are equal in it.
 _EQUAL_ROWS = frozenset({"ORA-01452", "ORA-02299", "ORA-02437"})
@@ -78,6 +80,12 @@ REMEDIES = {
     "ORA-54013": "make the virtual column an ordinary one, for its values come from the source",
     "ORA-54017": "make the virtual column an ordinary one, for its values come from the source",
     "ORA-14400": "add a partition that takes every row",
+    "ORA-00910": "make the column shorter or a CLOB in the target table by hand",
+    "ORA-01450": "give the target table shorter columns in this key by hand, or leave this unique index out "
+    "there, for the source keeps its rows unique",
+    "ORA-01792": FEWER_COLUMNS,
+    "ORA-01793": "leave this unique index out of the target table by hand, for the source keeps its rows "
+    "unique",
     "ORA-16000": "name the primary in the configuration, for this is a standby that is open for reads",
 }
 

@@ -11,19 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from consumer.errors import TargetConfigError, TransientError
+from consumer.errors import FEWER_COLUMNS, TargetConfigError, TransientError
 from consumer.ordering.model import TargetTable
 from consumer.targets.checks.rights import ROW_RIGHTS, MissingRight, RequiredRights
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.postgres import rights
 from consumer.targets.postgres.connection import build_tls_arguments, translate_refusals
 from consumer.targets.postgres.facts import read_table_facts
+from consumer.targets.postgres.numbering import render_numbering
 from consumer.targets.postgres.sql import bare, quote
 from consumer.targets.shared.inspection import open_inspector
 from consumer.targets.shared.keyed_reads import KeyedReads
+from consumer.targets.shared.numbering import choose_first_number
 from consumer.targets.sql import qualify_table
 from schemas.errors import SchemaError
 from schemas.io.mysql_catalog import choose_key
+from schemas.problems import Problem
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 from schemas.table.typemap import convert_postgres_type, render_postgres_type
 from schemas.values.postgres import make_postgres_row_converter, select_list_pg, to_postgres_columns
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from schemas.config.model import TargetConfig
 
 IDENTIFIER_BYTES = 63
+MAX_COLUMNS = 1600
 
 _LOOSE = """
 SELECT a.attname, n.nspname || '.' || c.collname
@@ -104,6 +108,12 @@ class PostgresTargetCatalog(KeyedReads):
     def create_statements(self, table: Table) -> list[str]:
         name = qualify_table(quote, table.db, table.name)
         require_short(f"{table.db}.{table.name}", table.db, table.name, *table.column_names)
+        if (count := len(table.columns)) > MAX_COLUMNS:
+            raise TargetConfigError(
+                f"target table {table.db}.{table.name}: it has {count} columns, and the limit is "
+                f"{MAX_COLUMNS}",
+                FEWER_COLUMNS,
+            )
         body = [_render_column(column) for column in table.columns]
         body.append(f"PRIMARY KEY ({_render_columns(table.key)})")
         body += [_render_unique_index(table, index) for index in table.unique]
@@ -117,6 +127,14 @@ class PostgresTargetCatalog(KeyedReads):
         self._link.connect()
         found = self._link.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", [schema])
         return [] if found else [f"CREATE SCHEMA IF NOT EXISTS {quote(schema)}"]
+
+    def render_numbering(self, table: Table, column: str, next_number: int) -> tuple[int, list[str]]:
+        self._link.connect()
+        first = choose_first_number(self._link, self.quote, table, column, next_number)
+        return first, render_numbering(self._link, table, column, first)
+
+    def explain_left_out_indexes(self, table: Table) -> list[Problem]:
+        return []
 
     def select_rows(self, table: TargetTable) -> tuple[str, Callable[[tuple[object, ...]], Row]]:
         columns = ", ".join(part.replace("%", "%%") for part in select_list_pg(table.table))

@@ -7,6 +7,7 @@ import re
 import psycopg
 
 from consumer.errors import (
+    FEWER_COLUMNS,
     UNDO,
     AlreadyExistsError,
     ConsumerError,
@@ -21,12 +22,15 @@ from consumer.errors import (
 from consumer.targets.postgres.rights import grant_for
 from schemas.io.server_errors import UNKNOWN_THERE, name_catalog_read
 
+#: Of a table or of an index.
+TOO_MANY_COLUMNS = "54011"
 #: SQLSTATE (class of two characters, or whole) → error; the whole code takes precedence over its class.
 ERRORS: dict[str, type[ConsumerError]] = {
     "23505": UniqueViolationError,
     "22": RefusedError,
     "23": RefusedError,
     "54": RefusedError,  # a row or index entry larger than the server's limits
+    TOO_MANY_COLUMNS: TargetConfigError,
     "44": RefusedError,  # WITH CHECK OPTION of a view
     "P0001": RefusedError,  # a trigger's RAISE EXCEPTION
     "55000": TargetConfigError,  # a relation that is not a writable table
@@ -57,6 +61,9 @@ REMEDIES = {
     "42703": "add the column to the target table, or leave it out of the route",
     "42P10": "the target table needs a primary key or unique index over exactly these columns",
     "42704": UNKNOWN_THERE,  # on connecting: a setting of rowlock's session
+    TOO_MANY_COLUMNS: FEWER_COLUMNS,
+    "54000": "shorten the row's values at the source, or drop the index that is named in the target; "
+    "`rowlock quarantine retry` then writes the row",
     "28P01": "correct user or password in the configuration",
     "28000": "let this user in (the server's pg_hba.conf), or correct the user in the configuration",
     "3D000": "create the database, or correct its name in the configuration",
