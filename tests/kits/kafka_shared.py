@@ -79,4 +79,5 @@ ELSEWHERE = {
     "tests/unit/test_kafka_key_forms.py, tests/unit/test_kafka_value_forms.py",
     "test_oracle_target": "another target that runs these tests",
     "test_first_commands": "it runs over Kafka by itself",
+    "test_cutover": "a topic numbers no rows",
 }

@@ -99,7 +99,7 @@ def test_a_command_without_a_configuration_names_what_is_looked_for(
 @pytest.mark.parametrize("words", list_commands(), ids=" ".join)
 def test_a_command_reads_rowlock_yaml_in_the_current_folder(words: tuple[str, ...]) -> None:
     Path("rowlock.yaml").write_text("kafka: 3\n")
-    answer = ["--yes"] if "skip" in words else []
+    answer = ["--yes"] if "skip" in words else ["--sql"] if "cutover" in words else []
     ended = invoke(*words, *answer)
     assert ended.exit_code == 2
     assert ended.stderr.startswith("rowlock: rowlock.yaml:1: kafka: ")
