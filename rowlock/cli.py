@@ -301,9 +301,9 @@ def verify(  # noqa: PLR0917 - click passes options by name
 @config_option
 @output_option
 @click.option("--sql", is_flag=True, help="Print the statements. (Nothing is changed.)")
-@click.option("--pipeline", help="Only this pipeline.")
+@click.option("--target", help="The database that the script is for; needed if there are several.")
 @report_command_errors
-def cutover(config_file: Path, output: str, sql: bool, pipeline: str | None) -> None:
+def cutover(config_file: Path, output: str, sql: bool, target: str | None) -> None:
     """Print the SQL statements that let the targets number new rows once applications write there.
 
     Exit 1 if a column has none.
@@ -311,11 +311,14 @@ def cutover(config_file: Path, output: str, sql: bool, pipeline: str | None) -> 
     if not sql:
         raise click.UsageError("give --sql: the statements are printed, and you run them on the target")
     config = read_config(config_file)
-    from rowlock.inspect.cutover import format_cutover_lines, list_numbered_columns
+    from rowlock.inspect.cutover import format_cutover_lines, list_databases, list_numbered_columns
 
-    found = list_numbered_columns(
-        config, [_require_pipeline(config, pipeline)] if pipeline else config.pipelines
-    )
+    known = list_databases(config)
+    if target is not None and target not in known:
+        fail_command(f"no pipeline writes to a database {target!r}; known: {', '.join(known) or 'none'}")
+    if target is None and output == "table" and len(known) > 1:
+        fail_command(f"a script is for one database, and there are {', '.join(known)}; give --target NAME")
+    found = list_numbered_columns(config, [target] if target else known)
     if output == "json":
         click.echo(json.dumps({"version": 1, "columns": [each.as_dict() for each in found]}))
     else:

@@ -7,11 +7,12 @@ the table would give next, which is also above rows that were deleted, and of wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, cast
 
 import msgspec
 
+from consumer.errors import TargetConfigError
 from consumer.targets.session import SqlSession
 from rowlock.inspect.pairs import TablePair, list_table_pairs
 from rowlock.inspect.table_sides import find_target_names
@@ -44,9 +45,9 @@ class NumberedColumn(msgspec.Struct, frozen=True):
         return found
 
 
-def list_numbered_columns(config: Config, pipelines: Iterable[str]) -> list[NumberedColumn]:
-    """Return the numbered columns of all target tables of `pipelines`. Raises CommandError."""
-    chosen = [name for name in pipelines if _has_tables(config, name)]
+def list_numbered_columns(config: Config, targets: Collection[str]) -> list[NumberedColumn]:
+    """Return the numbered columns of all tables of `targets`. Raises CommandError."""
+    chosen = [name for name, each in config.pipelines.items() if each.target in targets]
     pairs = [pair for pair in list_table_pairs(config, chosen) if _find_numbered(pair) is not None]
     numbers: dict[str, dict[tuple[str, str], int]] = {}
     for source in dict.fromkeys(pair.source for pair in pairs):
@@ -60,9 +61,10 @@ def list_numbered_columns(config: Config, pipelines: Iterable[str]) -> list[Numb
     return found
 
 
-def _has_tables(config: Config, pipeline: str) -> bool:
-    """Return whether the pipeline's target is a database: topics and files give no numbers."""
-    return not find_target_kind(config.targets[config.pipelines[pipeline].target].type).batches
+def list_databases(config: Config) -> list[str]:
+    """Return the targets of pipelines that are databases: topics and files give no numbers."""
+    names = dict.fromkeys(each.target for each in config.pipelines.values())
+    return [name for name in names if not find_target_kind(config.targets[name].type).batches]
 
 
 def _find_numbered(pair: TablePair) -> str | None:
@@ -92,7 +94,11 @@ def _yield_columns(
             yield NumberedColumn(target, place, column, sources, problem=problem)
             continue
         next_number = max(numbers[each.source].get((each.table.db, each.table.name), 1) for each in mine)
-        first, statements = session.render_numbering(real, own, next_number)
+        try:
+            first, statements = session.render_numbering(real, own, next_number)
+        except TargetConfigError as error:
+            yield NumberedColumn(target, place, own, sources, problem=str(error.problem))
+            continue
         yield NumberedColumn(target, place, own, sources, first, tuple(statements))
 
 
@@ -106,7 +112,12 @@ def format_cutover_lines(found: list[NumberedColumn]) -> list[str]:
     """Return the statements as a script, with comments that name the tables."""
     lines: list[str] = []
     for each in found:
-        about = f"-- target {each.target}, {each.table}.{each.column}, from {', '.join(each.sources)}"
-        lines.append(f"{about}: {each.problem or f'new rows begin at {each.first}'}")
+        about = f"target {each.target}, {each.table}.{each.column}, from {', '.join(each.sources)}"
+        lines.append(_render_comment(f"{about}: {each.problem or f'new rows begin at {each.first}'}"))
         lines += [f"{statement};" for statement in each.statements]
     return lines or ["-- no source table with AUTO_INCREMENT is replicated into a database"]
+
+
+def _render_comment(text: str) -> str:
+    """Return a comment of one line: a name may have a line break, after which a statement would begin."""
+    return "-- " + "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)

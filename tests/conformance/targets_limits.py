@@ -75,6 +75,8 @@ def with_table_of(name: str, target: Target, more: int) -> Table:
             return keyed(target, *MIXED, ColumnType(kind=Kind.VARBINARY, length=3072 - 42 + more))
         case "key of a prefix":
             return keyed(target, varchar(1000), prefix=768 + more)
+        case "key of a prefix of bytes":
+            return keyed(target, ColumnType(kind=Kind.BLOB, length=65_535), prefix=3072 + more)
         case "key of many columns":
             return keyed(target, *[ColumnType(kind=Kind.INT, bits=8)] * (PARTS[target.kind] + more))
         case "columns":
@@ -93,8 +95,8 @@ def with_table_of(name: str, target: Target, more: int) -> Table:
 
 PARTS = {"mysql": 16, "mariadb": 32}
 LIMITS = (
-    "key of characters", "key of bytes", "key of many types", "key of a prefix", "key of many columns",
-    "columns", "row", "row of nullable columns",
+    "key of characters", "key of bytes", "key of many types", "key of a prefix", "key of a prefix of bytes",
+    "key of many columns", "columns", "row", "row of nullable columns",
 )  # fmt: skip
 
 
@@ -213,6 +215,20 @@ def test_a_change_beyond_a_limit_is_refused_and_changes_nothing(
         named = {"index": "notes", "widened column of an index": "mail", "row": "v"}[name]
         assert named in refused.value.problem.what
     assert altered.real == before
+
+
+def test_an_index_that_the_server_has_does_not_stop_another_change(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is computed of it: another page size, or an index that a person made."""
+    if target.kind not in MYSQL:
+        pytest.skip("its limits are others")
+    altered = Altered.made(target)
+    monkeypatch.setattr("consumer.targets.mysql.limits.MAX_KEY_BYTES", 10)
+    monkeypatch.setattr(alterer, "refuse_table_limit", lambda *_: None)
+    altered.alter(AddColumn(column("extra", ColumnType(kind=Kind.INT, bits=32))))
+    assert altered.real.unique
+    assert "extra" in altered.real.column_names
 
 
 def test_more_columns_than_the_server_has_are_refused(

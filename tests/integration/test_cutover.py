@@ -224,10 +224,80 @@ def test_a_serial_column_goes_on_by_its_own_sequence(switch: Switch) -> None:
         "INSERT INTO acct VALUES (9, 'a')",
     )
     switch.at_target("CREATE TABLE acct (id bigserial PRIMARY KEY, v varchar(9) NOT NULL)")
-    [column] = switch.columns()
-    assert column["statements"] == ["SELECT setval('public.acct_id_seq', 10, false)"]
     switch.cut_over()
     assert switch.insert("acct", v="x") == 10
+    switch.at_target("SELECT setval('public.acct_id_seq', 90)")
+    switch.cut_over()  # a sequence that is further ahead is not set back
+    assert switch.insert("acct", v="y") == 91
+
+
+def test_a_script_that_was_ended_in_between_is_completed_by_the_next(switch: Switch) -> None:
+    """BIGINT UNSIGNED is numeric in PostgreSQL, whose sequence and default are two statements."""
+    if switch.target.kind != "postgres":
+        pytest.skip("elsewhere it is one statement")
+    switch.at_source(
+        1, "CREATE TABLE acct (id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, v VARCHAR(9) NOT NULL)"
+    )
+    switch.create_targets()
+    [column] = switch.columns()
+    assert len(column["statements"]) == 2
+    switch.at_target(column["statements"][0])
+    switch.cut_over()
+    assert switch.insert("acct", v="x") == 1
+
+
+def test_a_column_without_a_greater_number_is_a_finding(switch: Switch) -> None:
+    switch.at_source(
+        1,
+        "CREATE TABLE acct (id SMALLINT AUTO_INCREMENT PRIMARY KEY)",
+        "CREATE TABLE fine (id INT AUTO_INCREMENT PRIMARY KEY)",
+    )
+    switch.create_targets()
+    switch.at_target(f"INSERT INTO {switch.target.name('acct')} (id) VALUES (32767)")
+    result = invoke(switch.config, "cutover", "--sql")
+    assert result.exit_code == 1
+    assert "the next number 32768 is above 32767" in result.stdout
+    assert "fine" in result.stdout
+
+
+def test_fractional_numbers_are_followed_by_the_next_whole_one(switch: Switch) -> None:
+    if switch.target.kind != "postgres":
+        pytest.skip("a numeric with a scale cannot have AUTO_INCREMENT")
+    switch.at_source(1, "CREATE TABLE acct (id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY)")
+    switch.at_target("CREATE TABLE acct (id numeric(22, 2) PRIMARY KEY)", "INSERT INTO acct VALUES (7.00)")
+    assert [each["first"] for each in switch.columns()] == [8]
+
+
+def test_zero_dates_of_the_target_do_not_end_the_script(switch: Switch) -> None:
+    if switch.target.kind == "postgres":
+        pytest.skip("PostgreSQL has no zero dates")
+    switch.at_source(
+        1, "CREATE TABLE acct (id INT AUTO_INCREMENT PRIMARY KEY, d DATE, v VARCHAR(9) NOT NULL)"
+    )
+    switch.create_targets()
+    name = switch.target.name("acct")
+    switch.at_target(
+        "SET SESSION sql_mode = ''", f"INSERT INTO {name} (id, d, v) VALUES (1, '0000-00-00', 'a')"
+    )
+    switch.cut_over()
+    assert switch.insert("acct", v="x") == 2
+
+
+def test_a_line_break_in_a_name_begins_no_statement(switch: Switch) -> None:
+    switch.at_source(1, "CREATE TABLE `a\nDROP TABLE x; --` (id INT AUTO_INCREMENT PRIMARY KEY)")
+    result = invoke(switch.config, "cutover", "--sql")
+    assert not [line for line in result.stdout.splitlines() if line.startswith("DROP")], result.stdout
+
+
+def test_a_script_is_for_one_database(switch: Switch) -> None:
+    text = switch.config.read_text()
+    first = next(line for line in text.splitlines() if line.startswith("  hq:"))
+    text = text.replace(first, f"{first}\n{first.replace('hq:', 'dr:', 1)}")
+    switch.config.write_text(text + "  other: {sources: [b1], target: dr}\n")
+    refused = invoke(switch.config, "cutover", "--sql")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "give --target NAME" in refused.stderr
+    assert invoke(switch.config, "cutover", "--sql", "--target", "hq").exit_code == 0
 
 
 def test_a_table_that_the_target_lacks_is_a_finding(switch: Switch) -> None:

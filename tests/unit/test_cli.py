@@ -74,12 +74,12 @@ def test_a_target_of_topics_numbers_no_rows(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     feed = '{type: kafka, bootstrap: "127.0.0.1:1"}'
     file.write_text(re.sub(r"hq: \{.*\}", f"hq: {feed}", CONFIG))
-    found = CliRunner().invoke(main, ["cutover", "--sql", "-c", str(file), "--pipeline", "p"])
+    found = CliRunner().invoke(main, ["cutover", "--sql", "-c", str(file)])
     assert (found.exit_code, found.stdout.count("\n")) == (0, 1), found.output
     assert "no source table with AUTO_INCREMENT" in found.stdout
-    refused = CliRunner().invoke(main, ["cutover", "--sql", "-c", str(file), "--pipeline", "q"])
+    refused = CliRunner().invoke(main, ["cutover", "--sql", "-c", str(file), "--target", "q"])
     assert refused.exit_code == 2
-    assert "there is no pipeline 'q'" in refused.stderr
+    assert "no pipeline writes to a database 'q'" in refused.stderr
 
 
 def test_the_reference_names_every_field_of_the_json() -> None:

@@ -61,7 +61,7 @@ class MySqlAlterer:
             ending = adopt_collations(apply_alterations(change), real.exact, real.near)
             limits = read_server_limits(self._link, self._flavour)
             refuse_table_limit(ending, limits)
-            refuse_index_limit(ending, limits)
+            refuse_index_limit(ending, adopt_collations(change.table, real.exact, real.near), limits)
             yield from render_statements(change, real)
 
     def _read_real_table(self, table: Table) -> MySqlRealTable:

@@ -28,6 +28,8 @@ SHORTEN_ROW = (
 DEFAULT_CHARSET = "utf8mb4"
 """That of the tables that rowlock creates."""
 _LONG = frozenset({Kind.TEXT, Kind.BLOB, Kind.JSON, Kind.GEOMETRY})
+_OF_BYTES = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.BLOB, Kind.GEOMETRY})
+"""Types whose lengths and prefixes are counted in bytes, not in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class ServerLimits:
     """Whether a unique index may be over values of any length. (MariaDB compares hashes of long ones.)"""
 
     def count_character_bytes(self, type_: ColumnType) -> int:
+        if type_.kind in _OF_BYTES:
+            return 1
         return self.character_bytes.get(type_.charset or DEFAULT_CHARSET, 1)
 
 
@@ -84,9 +88,15 @@ def list_impossible_indexes(table: Table, limits: ServerLimits) -> list[tuple[Un
     return found
 
 
-def refuse_index_limit(table: Table, limits: ServerLimits) -> None:
-    """Raise TargetConfigError if the server cannot have one of the table's unique indexes."""
+def refuse_index_limit(table: Table, before: Table, limits: ServerLimits) -> None:
+    """Raise TargetConfigError if the server cannot have a unique index of `table` that is new, or has a
+    column of another type than in `before`. The server has the others already.
+    """
     for index, reason in list_impossible_indexes(table, limits):
+        if index in before.unique and all(
+            before.get_column(name).type == table.get_column(name).type for name in index.columns
+        ):
+            continue
         raise TargetConfigError(
             f"target table {table.db}.{table.name}: unique index {index.name} ({', '.join(index.columns)}) "
             f"{reason}",

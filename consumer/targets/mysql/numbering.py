@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from consumer.targets.mysql.sql import bare
 from consumer.targets.mysql.values import render_literal
 from consumer.targets.sql import qualify_table
+from schemas.io.mysql_connection import SQL_MODE
 from schemas.table.model import Table
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ SELECT column_type, column_comment, extra, (SELECT COUNT(*) FROM information_sch
   WHERE s.table_schema = c.table_schema AND s.table_name = c.table_name AND s.column_name = c.column_name
   AND s.seq_in_index = 1)
 FROM information_schema.columns c WHERE table_schema = %s AND table_name = %s AND column_name = %s"""
-#: Otherwise the statement that follows would give a row with the number 0 another one.
-_KEEP_ZERO = "SET SESSION sql_mode = CONCAT(@@sql_mode, ',NO_AUTO_VALUE_ON_ZERO')"
+#: That of rowlock's sessions: a row with the number 0 keeps it, and zero dates that were replicated stay.
+_SET_MODE = f"SET SESSION sql_mode = '{SQL_MODE}'"
 
 
 def render_numbering(link: MySqlLink, table: Table, column: str, first: int) -> list[str]:
@@ -33,4 +34,4 @@ def render_numbering(link: MySqlLink, table: Table, column: str, first: int) -> 
     actions = [f"MODIFY COLUMN {own} {type_} NOT NULL AUTO_INCREMENT{about}", begin]
     if not int(str(indexes)):  # the server requires that an index begins with the column
         actions.insert(0, f"ADD INDEX ({own})")
-    return [_KEEP_ZERO, f"ALTER TABLE {name} {', '.join(actions)}"]
+    return [_SET_MODE, f"ALTER TABLE {name} {', '.join(actions)}"]
