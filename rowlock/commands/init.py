@@ -48,12 +48,11 @@ USUAL_BROKER = "127.0.0.1:9092"
     "-c",
     "--config",
     "config_file",
-    envvar=CONFIG_VARIABLE,
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
     default=DEFAULT_CONFIG_FILE,
-    show_default=True,
-    help="The configuration to write; files with passwords are written beside it.",
+    help="The configuration to write; files with passwords are written beside it.  "
+    f"[default: ./{DEFAULT_CONFIG_FILE}, even if {CONFIG_VARIABLE} is set]",
 )
 @click.option("--yes", is_flag=True, help="Ask nothing: take the defaults.")
 @click.option("--force", is_flag=True, help="Replace existing files.")
@@ -102,8 +101,14 @@ def _write_and_check(
     from rowlock.commands.init_report import describe_server, show_check, show_tables
     from rowlock.inspect.first_config.config_text import ConfigDraft, DraftServer, choose_server_names
     from rowlock.inspect.first_config.server_survey import detect_make, read_source, require_target
-    from rowlock.inspect.first_config.table_choice import ChosenTables, quote_pattern_name
+    from rowlock.inspect.first_config.table_choice import (
+        ChosenTables,
+        complete_pattern,
+        quote_pattern_name,
+    )
 
+    database = "" if urls[0].kind == "oracle" else urls[0].database
+    patterns = [complete_pattern(each, database) for each in patterns]
     drafts: list[DraftServer] = []
     passwords: dict[str, Password] = {}
     for side, name, url in zip(("source", "target"), choose_server_names(*urls), urls, strict=True):
@@ -112,7 +117,6 @@ def _write_and_check(
         click.echo(f"{side} {name}: {describe_server(found)}")
         drafts.append(DraftServer(name, found.url, password.file.name if password.file else ""))
     source, target = drafts
-    database = "" if source.url.kind == "oracle" else source.url.database
     whole = f"{quote_pattern_name(database)}.*" if database else "*.*"
     draft = ConfigDraft(broker, source, target, ChosenTables(tuple(patterns) or (whole,)))
     config = _build_config(config_file, draft, passwords)

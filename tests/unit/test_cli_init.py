@@ -113,6 +113,27 @@ def test_errors_are_exit_2_and_write_nothing(
     assert list_files(tmp_path) == []
 
 
+def test_a_pattern_is_completed_with_the_database_of_the_url(init: Init, tmp_path: Path) -> None:
+    result = init(
+        URLS[0].replace("app", "app:a%20b"), "kafka://b", "--yes", "--tables", "acct", "--tables", "c*"
+    )
+    assert result.exit_code == 0, result.output
+    assert load_config(tmp_path / "rowlock.yaml", {}).sources["branch1"].tables == ["bank.acct", "bank.c*"]
+
+
+def test_a_file_that_only_the_variable_names_is_not_written(init: Init, tmp_path: Path) -> None:
+    production = tmp_path / "production"
+    production.mkdir()
+    (production / "prod.yaml").write_text("mine")
+    words = ("mysql://app:a%20b@branch1/bank", "kafka://b", "--yes", "--force")
+    result = init(*words, env={"ROWLOCK_CONFIG": str(production / "prod.yaml")})
+    assert result.exit_code == 0, result.output
+    assert result.stdout.endswith("next: rowlock run -c rowlock.yaml\n")
+    assert list_files(tmp_path) == ["branch1.password", "production", "rowlock.yaml"]
+    assert list_files(production) == ["prod.yaml"]
+    assert (production / "prod.yaml").read_text() == "mine"
+
+
 @pytest.mark.parametrize("file", ["rowlock.yaml", "branch1.password"])
 def test_files_are_replaced_only_on_demand(init: Init, tmp_path: Path, file: str) -> None:
     words = ("mysql://app:a%20b@branch1/bank", "kafka://b/out")
