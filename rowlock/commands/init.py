@@ -76,7 +76,7 @@ def init(  # noqa: PLR0917 - click passes options by name
     from rowlock.commands.init_questions import Questioner, ask_urls
     from rowlock.errors import CommandError
 
-    questioner = Questioner(not yes, config_file.parent, force)
+    questioner = Questioner(not yes, config_file, force)
     try:
         questioner.require_replaceable(config_file)
         urls = ask_urls(questioner, source, target)
@@ -112,7 +112,7 @@ def _write_and_check(
     drafts: list[DraftServer] = []
     passwords: dict[str, Password] = {}
     for side, name, url in zip(("source", "target"), choose_server_names(*urls), urls, strict=True):
-        password = passwords[name] = find_password(questioner, name, url)
+        password = passwords[name] = find_password(questioner, side, name, url)
         found = detect_make(f"{side} {name}", url, password.text)
         click.echo(f"{side} {name}: {describe_server(found)}")
         drafts.append(DraftServer(name, found.url, password.file.name if password.file else ""))
