@@ -28,12 +28,14 @@ from rowlock.commands.options import (
     fail_command,
     output_option,
     read_config,
+    read_config_to_change,
     report_command_errors,
 )
 
 if TYPE_CHECKING:
     from rowlock.inspect.status import Status
     from schemas.config.model import Config
+    from schemas.config.servers import TargetConfig
 
 
 @click.group(
@@ -88,7 +90,7 @@ def run(config_file: Path, until_caught_up: bool) -> None:
     A process that dies is restarted. A process that refuses to run (its message gives the reason) is not
     restarted, and the others continue.
     """
-    config = read_config(config_file)
+    config = read_config_to_change(config_file)
     without = _check_before_start(config, all_needed=until_caught_up)
     from rowlock.coordinator.sighup import reload_on_hangup
     from rowlock.inspect.caught_up import CaughtUpGoal
@@ -369,7 +371,7 @@ def quarantine_retry(config_file: Path, pipeline: str | None, topic: str | None,
 
     The exit code is 1 if the target refuses one again.
     """
-    _resolve_entries(config_file, "retry", pipeline, topic, key)
+    _resolve_entries(read_config_to_change(config_file), "retry", pipeline, topic, key)
 
 
 @quarantine.command("skip")
@@ -386,17 +388,31 @@ def quarantine_skip(
 
     The rows stay in the target as they are.
     """
+    config = read_config_to_change(config_file)
     if not yes:
+        chosen = [_require_pipeline(config, pipeline)] if pipeline else config.pipelines
+        targets = dict.fromkeys(config.pipelines[name].target for name in chosen)
+        described = ", ".join(f"target {name} at {_get_address(config.targets[name])}" for name in targets)
         click.confirm(
-            "The held events are discarded and the target then differs from the source. Continue?", abort=True
+            f"By {config.path.absolute()}, the held events of {described} are discarded and the target then "
+            "differs from the source. Continue?",
+            abort=True,
         )
-    _resolve_entries(config_file, "skip", pipeline, topic, key)
+    _resolve_entries(config, "skip", pipeline, topic, key)
+
+
+def _get_address(target: TargetConfig) -> str:
+    from schemas.config.addresses import join_address
+    from schemas.config.servers import KafkaTargetConfig
+
+    if isinstance(target, KafkaTargetConfig):
+        return target.bootstrap
+    return join_address(target.host, target.port)
 
 
 def _resolve_entries(
-    config_file: Path, how: str, pipeline: str | None, topic: str | None, key: str | None
+    config: Config, how: str, pipeline: str | None, topic: str | None, key: str | None
 ) -> None:
-    config = read_config(config_file)
     from rowlock.inspect.quarantine import EntrySelection, resolve_quarantine
 
     outcome = resolve_quarantine(config, how, EntrySelection(pipeline, topic, key))

@@ -23,18 +23,20 @@ from rowlock.commands.options import (
     handed_option,
     output_option,
     read_config,
+    read_config_to_change,
     report_command_errors,
 )
 from schemas.clock import read_clock_ms
 
 if TYPE_CHECKING:
     from rowlock.coordinator.leader_client import LeaderClient
+    from schemas.config.model import Config
 
 
-def _open_client(config_file: Path) -> LeaderClient:
+def _open_client(config: Config) -> LeaderClient:
     from rowlock.coordinator.leader_client import LeaderClient
 
-    return LeaderClient.from_config(read_config(config_file))
+    return LeaderClient.from_config(config)
 
 
 def _show_rows(name: str, rows: list[dict[str, Any]], output: str, table: Callable[[], Any]) -> None:
@@ -60,7 +62,7 @@ def _describe_units(part: str) -> str:
 
 
 def _post_command(config_file: Path, path: str, done: str, body: dict[str, Any] | None = None) -> None:
-    with _open_client(config_file) as leader:
+    with _open_client(read_config_to_change(config_file)) as leader:
         leader.post(path, body)
     click.echo(done)
 
@@ -174,7 +176,7 @@ def units() -> None:
 @report_command_errors
 def units_list(config_file: Path, output: str, **filters: str | None) -> None:
     """List the units with their agents, their progress and their last failures."""
-    with _open_client(config_file) as leader:
+    with _open_client(read_config(config_file)) as leader:
         rows = leader.list_units({name: value for name, value in filters.items() if value is not None})
     from rowlock.commands.cluster_tables import build_cluster_units_table
 
@@ -234,7 +236,7 @@ def agents() -> None:
 @report_command_errors
 def agents_list(config_file: Path, output: str) -> None:
     """List the agents."""
-    with _open_client(config_file) as leader:
+    with _open_client(read_config(config_file)) as leader:
         rows = leader.get("/v1/agents")["agents"]
     from rowlock.commands.cluster_tables import build_agents_table
 
@@ -273,7 +275,7 @@ def pipelines() -> None:
 @report_command_errors
 def pipelines_list(config_file: Path, output: str) -> None:
     """List the pipelines with their checkpoints."""
-    with _open_client(config_file) as leader:
+    with _open_client(read_config(config_file)) as leader:
         rows = leader.get("/v1/pipelines")["pipelines"]
     from rowlock.commands.cluster_tables import build_pipelines_table
 
@@ -298,7 +300,7 @@ def events(config_file: Path, output: str, limit: int, after: int) -> None:
 
     It placed and moved units; agents joined or left; operators gave commands.
     """
-    with _open_client(config_file) as leader:
+    with _open_client(read_config(config_file)) as leader:
         rows = leader.get("/v1/events", {"after": after, "limit": limit})["events"]
     from rowlock.commands.cluster_tables import build_events_table
 
@@ -383,7 +385,7 @@ def reload(config_file: Path, output: str) -> None:
     The file is read on the machines of the leader and of all agents. If one of these files is invalid or
     differs, the command is refused with all errors, and the active configuration stays.
     """
-    with _open_client(config_file) as leader:
+    with _open_client(read_config_to_change(config_file)) as leader:
         answer = leader.reload_config()
     if output == "json":
         click.echo(json.dumps({"version": 1, **answer}))

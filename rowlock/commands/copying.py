@@ -14,7 +14,7 @@ import click
 from rich.table import Table
 
 from coordinator.server.operators.copies import CopyRefusedError
-from rowlock.commands.options import FINDING, FINE, complete_printed_commands
+from rowlock.commands.options import FINDING, FINE, complete_printed_commands, read_config_to_change
 from rowlock.commands.tables import (
     escape_markup,
     format_copied_rows,
@@ -42,7 +42,7 @@ def post_copy_request(
 
     `what`: "cancel" cancels the copy, "rate" changes its rate, "" requests one.
     """
-    config = load_config(config_file)
+    config = read_config_to_change(config_file)
     if not what:
         _require_supported(config, str(body["table"]), body.get("source"))
     with LeaderClient.from_config(config) as leader:

@@ -48,12 +48,11 @@ USUAL_BROKER = "127.0.0.1:9092"
     "-c",
     "--config",
     "config_file",
-    envvar=CONFIG_VARIABLE,
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
     default=DEFAULT_CONFIG_FILE,
-    show_default=True,
-    help="The configuration to write; files with passwords are written beside it.",
+    help="The configuration to write; files with passwords are written beside it.  "
+    f"[default: ./{DEFAULT_CONFIG_FILE}, even if {CONFIG_VARIABLE} is set]",
 )
 @click.option("--yes", is_flag=True, help="Ask nothing: take the defaults.")
 @click.option("--force", is_flag=True, help="Replace existing files.")
@@ -77,7 +76,7 @@ def init(  # noqa: PLR0917 - click passes options by name
     from rowlock.commands.init_questions import Questioner, ask_urls
     from rowlock.errors import CommandError
 
-    questioner = Questioner(not yes, config_file.parent, force)
+    questioner = Questioner(not yes, config_file, force)
     try:
         questioner.require_replaceable(config_file)
         urls = ask_urls(questioner, source, target)
@@ -102,17 +101,22 @@ def _write_and_check(
     from rowlock.commands.init_report import describe_server, show_check, show_tables
     from rowlock.inspect.first_config.config_text import ConfigDraft, DraftServer, choose_server_names
     from rowlock.inspect.first_config.server_survey import detect_make, read_source, require_target
-    from rowlock.inspect.first_config.table_choice import ChosenTables, quote_pattern_name
+    from rowlock.inspect.first_config.table_choice import (
+        ChosenTables,
+        complete_pattern,
+        quote_pattern_name,
+    )
 
+    database = "" if urls[0].kind == "oracle" else urls[0].database
+    patterns = [complete_pattern(each, database) for each in patterns]
     drafts: list[DraftServer] = []
     passwords: dict[str, Password] = {}
     for side, name, url in zip(("source", "target"), choose_server_names(*urls), urls, strict=True):
-        password = passwords[name] = find_password(questioner, name, url)
+        password = passwords[name] = find_password(questioner, side, name, url)
         found = detect_make(f"{side} {name}", url, password.text)
         click.echo(f"{side} {name}: {describe_server(found)}")
         drafts.append(DraftServer(name, found.url, password.file.name if password.file else ""))
     source, target = drafts
-    database = "" if source.url.kind == "oracle" else source.url.database
     whole = f"{quote_pattern_name(database)}.*" if database else "*.*"
     draft = ConfigDraft(broker, source, target, ChosenTables(tuple(patterns) or (whole,)))
     config = _build_config(config_file, draft, passwords)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 
 import click
@@ -13,6 +15,7 @@ from rowlock.errors import CommandError
 from rowlock.inspect.first_config.config_text import name_variable
 from rowlock.inspect.first_config.server_url import ServerUrl, Side, parse_server_url
 from rowlock.inspect.first_config.table_choice import ALL, ChosenTables, TableList, choose_tables
+from schemas.config.addresses import join_address
 
 USUAL_USER = "rowlock"
 _FORMS: dict[Side, str] = {
@@ -26,8 +29,8 @@ class Questioner:
     """Asks a person, or takes the defaults."""
 
     asks: bool
-    folder: Path
-    """The folder of the files to write."""
+    config_file: Path
+    """The configuration to write; files with passwords are written beside it."""
     replaces: bool
     """Whether existing files are replaced without a question."""
 
@@ -45,6 +48,18 @@ class Questioner:
             return
         if not self.asks or not click.confirm(f"{file} exists. Replace it?"):
             raise CommandError(f"{file} exists", "add --force to replace it, or -c to write another one")
+
+    def may_use_password(self, place: str, server: str, url: ServerUrl) -> bool:
+        """Return whether the password in `place` may be sent to the server: another one with a host of the
+        same first label may have it.
+
+        `server`: "source NAME" or "target NAME". The answer is yes if no question is allowed.
+        """
+        login = f"{url.user}@{join_address(url.host, url.real_port)}"
+        if self.asks:
+            return click.confirm(f"Use the password in {place} for {login}?", default=None)
+        click.echo(f"{server}: the password in {place} is used for {login}")
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,30 +86,64 @@ def ask_urls(questioner: Questioner, source: str | None, target: str | None) -> 
     return urls[0], urls[1]
 
 
-def find_password(questioner: Questioner, name: str, url: ServerUrl) -> Password:
+def find_password(questioner: Questioner, side: str, name: str, url: ServerUrl) -> Password:
     """Return the password of a server: of its URL, its file, its variable, or the answer to a question.
 
     Raises CommandError.
     """
     if not url.has_login:
         return Password("", None, is_new=False)
-    file, variable = questioner.folder / f"{name}.password", name_variable(name)
-    stored = _read_password(file) if file.exists() else None
-    if url.password not in (None, stored):
-        questioner.require_replaceable(file)
-        return Password(str(url.password), file, is_new=True)
-    if stored is not None:
+    file, variable = _get_password_file(questioner, name), name_variable(name)
+    stored, server = _read_password(file) if file.exists() else None, f"{side} {name}"
+    if url.password is not None:
+        if url.password == stored:
+            return Password(stored, file, is_new=False)
+        return Password(url.password, _choose_new_file(questioner, name), is_new=True)
+    if stored is not None and questioner.may_use_password(str(file), server, url):
         return Password(stored, file, is_new=False)
-    if variable in os.environ:
+    if variable in os.environ and questioner.may_use_password(variable, server, url):
         return Password(os.environ[variable], None, is_new=False)
     if not questioner.asks:
         raise CommandError(
             f"no password is known for user {url.user} of {name}", f"write it into {file}, or set {variable}"
         )
+    file = _choose_new_file(questioner, name)
     question = f"Password of {url.user} at {url.host}"
     return Password(
         str(click.prompt(question, hide_input=True, default="", show_default=False)), file, is_new=True
     )
+
+
+def _get_password_file(questioner: Questioner, name: str, number: int = 1) -> Path:
+    """Return a file for a password of the server `name`. Dots are in no server's name."""
+    return questioner.config_file.parent / (f"{name}.{number}.password" if number > 1 else f"{name}.password")
+
+
+def _choose_new_file(questioner: Questioner, name: str) -> Path:
+    """Return a file for a new password: one that no other configuration names. Raises CommandError."""
+    for number in count(1):
+        file = _get_password_file(questioner, name, number)
+        owner = _find_owner(file, questioner.config_file) if file.exists() else None
+        if owner is None:
+            break
+        click.echo(f"{file} belongs to {owner} and stays as it is")
+    questioner.require_replaceable(file)
+    return file
+
+
+def _find_owner(file: Path, written: Path) -> Path | None:
+    """Return a configuration other than `written` in the folder of `file` that names the file, or may."""
+    mention = re.compile(rf"(?<![\w.-]){re.escape(file.name)}(?![\w.-])")
+    for each in sorted([*file.parent.glob("*.yaml"), *file.parent.glob("*.yml")]):
+        if each.name == written.name or not each.is_file():
+            continue
+        try:
+            text = each.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return each
+        if mention.search(text):
+            return each
+    return None
 
 
 def _read_password(file: Path) -> str:

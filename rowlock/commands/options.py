@@ -84,6 +84,22 @@ def read_config(config_file: Path) -> Config:
     return load_config(config_file)
 
 
+def read_config_to_change(config_file: Path) -> Config:
+    """Return the configuration of a command that changes something. Raises ConfigErrors.
+
+    Unless `-c` named the file, it is printed on stderr: the variable may be set for another system than
+    that of the current folder.
+    """
+    config = read_config(config_file)
+    context = click.get_current_context(silent=True)
+    named_by = context and context.get_parameter_source("config_file")
+    if named_by is ParameterSource.ENVIRONMENT:
+        click.echo(f"rowlock: using {config.path.absolute()} ({CONFIG_VARIABLE})", err=True)
+    elif named_by is ParameterSource.DEFAULT:
+        click.echo(f"rowlock: using {config.path.absolute()} (the current folder)", err=True)
+    return config
+
+
 def fail_command(message: str) -> NoReturn:
     """End the command with exit code 2 and a message on stderr."""
     for line in message.splitlines():

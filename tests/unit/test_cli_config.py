@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import structlog
@@ -10,6 +11,7 @@ from click import Command, Group
 from click.testing import CliRunner, Result
 
 from rowlock.cli import main
+from rowlock.errors import CommandError
 from rowlock.processes.run import build_run_commands
 from schemas.config.model import Config
 from schemas.findings import Finding, format_copy_remedy
@@ -21,6 +23,12 @@ sources:
 coordination: {{rest: "127.0.0.1:1", coordinators: ["127.0.0.1:1"]}}
 """
 WITHOUT_CONFIG = {"demo", "init", "completion"}
+READING = {
+    "check", "status", "verify", "quarantine list", "cutover", "units list", "agents list", "pipelines list",
+    "events", "copy",
+}  # fmt: skip
+LOGGING = {"coordinator", "agent"}
+"""Commands with the log of a service on stderr."""
 REMEDY = format_copy_remedy("bank", "acct")
 
 
@@ -179,3 +187,58 @@ def test_no_option_is_shown_for_texts_without_commands(monkeypatch: pytest.Monke
     found = Finding("warning", "target hq", "the table is missing", "create it, or let rowlock create it")
     monkeypatch.setattr("rowlock.inspect.check.list_findings", lambda _: [found])
     assert invoke("check", "-c", write_config("other.yaml", "other")).stderr == ""
+
+
+def list_changing_commands() -> list[tuple[str, ...]]:
+    """Return the words of each command that changes something, with answers to its questions."""
+    commands = [each for each in list_commands() if not {" ".join(each), each[0]} & (READING | LOGGING)]
+    more = [("copy", "bank.acct"), ("copy", "bank.acct", "--cancel"), ("copy", "bank.acct", "--rate-only")]
+    return [(*each, "--yes") if "skip" in each else each for each in commands + more]
+
+
+@pytest.fixture
+def changed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Yield the Kafka prefixes of the configurations with which a change has begun; each fails then."""
+    prefixes: list[str] = []
+
+    def fail(config: Config, *_: object, **__: object) -> NoReturn:
+        prefixes.append(config.kafka.prefix)
+        raise CommandError("it cannot be changed")
+
+    monkeypatch.setattr("rowlock.coordinator.leader_client.LeaderClient.from_config", fail)
+    monkeypatch.setattr("rowlock.inspect.quarantine.resolve_quarantine", fail)
+    monkeypatch.setattr("rowlock.inspect.check.list_scoped_findings", fail)
+    monkeypatch.setattr("rowlock.commands.copying.yield_unsupported_servers", lambda *_: ())
+    return prefixes
+
+
+@pytest.mark.parametrize("words", list_changing_commands(), ids=" ".join)
+def test_a_command_that_changes_something_names_its_configuration(
+    words: tuple[str, ...], folder: Path, changed: list[str]
+) -> None:
+    write_config("rowlock.yaml", "in_folder")
+    variable, failed = write_config("a/prod.yaml", "by_variable"), "rowlock: it cannot be changed\n"
+    ended = invoke(*words, variable=variable)
+    assert ended.stderr == f"rowlock: using {folder}/a/prod.yaml (ROWLOCK_CONFIG)\n{failed}"
+    assert invoke(*words).stderr == f"rowlock: using {folder}/rowlock.yaml (the current folder)\n{failed}"
+    assert invoke(*words, "-c", variable, variable=variable).stderr == failed
+    assert changed == ["by_variable", "in_folder", "by_variable"]
+
+
+def test_the_question_before_a_skip_names_the_configuration_and_the_target(
+    folder: Path, changed: list[str]
+) -> None:
+    targets = """\
+targets:
+  hq: {type: postgres, host: hq.bank, port: 5433, user: u, password: x, database: d}
+  feed: {type: kafka, bootstrap: "k1:9092"}
+pipelines: {p: {sources: [b1], target: hq}, q: {sources: [b1], target: feed}}
+"""
+    (folder / "prod.yaml").write_text(CONFIG.format(prefix="p") + targets)
+    asked = invoke("quarantine", "skip", variable="prod.yaml")
+    assert (
+        f"By {folder}/prod.yaml, the held events of target hq at hq.bank:5433, target feed at k1:9092 "
+        in (asked.stdout)
+    )
+    assert "target feed" not in invoke("quarantine", "skip", "--pipeline", "p", "-c", "prod.yaml").stdout
+    assert changed == []

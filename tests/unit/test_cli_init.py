@@ -113,6 +113,98 @@ def test_errors_are_exit_2_and_write_nothing(
     assert list_files(tmp_path) == []
 
 
+def test_a_pattern_is_completed_with_the_database_of_the_url(init: Init, tmp_path: Path) -> None:
+    result = init(
+        URLS[0].replace("app", "app:a%20b"), "kafka://b", "--yes", "--tables", "acct", "--tables", "c*"
+    )
+    assert result.exit_code == 0, result.output
+    assert load_config(tmp_path / "rowlock.yaml", {}).sources["branch1"].tables == ["bank.acct", "bank.c*"]
+
+
+def test_a_file_that_only_the_variable_names_is_not_written(init: Init, tmp_path: Path) -> None:
+    production = tmp_path / "production"
+    production.mkdir()
+    (production / "prod.yaml").write_text("mine")
+    words = ("mysql://app:a%20b@branch1/bank", "kafka://b", "--yes", "--force")
+    result = init(*words, env={"ROWLOCK_CONFIG": str(production / "prod.yaml")})
+    assert result.exit_code == 0, result.output
+    assert result.stdout.endswith("next: rowlock run -c rowlock.yaml\n")
+    assert list_files(tmp_path) == ["branch1.password", "production", "rowlock.yaml"]
+    assert list_files(production) == ["prod.yaml"]
+    assert (production / "prod.yaml").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("place", "answers", "sent"),
+    [
+        ("branch1.password", [""], []),
+        ("branch1.password", ["", "y", "all"], ["a b"]),
+        ("branch1.password", ["", "n", "n"], []),
+        ("branch1.password", ["", "n", "y", "other", "all"], ["other"]),
+        ("BRANCH1_PASSWORD", [""], []),
+        ("BRANCH1_PASSWORD", ["", "y", "all"], ["a b"]),
+        ("BRANCH1_PASSWORD", ["", "n", "other", "all"], ["other"]),
+    ],
+)
+def test_a_stored_password_is_sent_only_after_a_question(
+    init: Init,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    answers: list[str],
+    sent: list[str],
+) -> None:
+    """It may be that of another host with the same first label."""
+    got: list[str] = []
+
+    def detect_make(_: str, url: ServerUrl, password: str) -> SurveyedServer:
+        got.extend([password] if url.has_login else [])
+        return SurveyedServer(url)
+
+    monkeypatch.setattr(server_survey, "detect_make", detect_make)
+    env = {place: "a b"} if place.isupper() else {}
+    if not env:
+        (tmp_path / place).write_text("a b")
+    words = ("mysql://app@branch1.vendor.example/bank", "kafka://b")
+    result = init(*words, input="".join(f"{each}\n" for each in answers), env=env)
+    assert f"Use the password in {place} for app@branch1.vendor.example:3306?" in result.stdout
+    assert got == sent
+    assert result.exit_code == (0 if sent else 2), result.output
+    if sent:
+        source = load_config(tmp_path / "rowlock.yaml", env).sources["branch1"]
+        assert source.password.get_secret_value() == sent[0]
+
+
+@pytest.mark.parametrize(
+    ("place", "env"), [("branch1.password", {}), ("BRANCH1_PASSWORD", {"BRANCH1_PASSWORD": "no"})]
+)
+def test_without_questions_the_use_of_a_stored_password_is_printed_before_it(
+    init: Init, tmp_path: Path, place: str, env: dict[str, str]
+) -> None:
+    if not env:
+        (tmp_path / place).write_text("no")
+    result = init(URLS[0], "kafka://b", "--yes", env=env)
+    assert "user or password is wrong" in result.stderr
+    assert result.stdout == f"source branch1: the password in {place} is used for app@branch1:3306\n"
+
+
+@pytest.mark.parametrize("words", [("--yes", "--force"), ("--force",)])
+def test_a_password_of_another_configuration_is_not_replaced(
+    init: Init, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "branch1.password").write_text("theirs")
+    (tmp_path / "prod.yaml").write_text("sources: {b: {password_file: ./branch1.password}}")
+    urls = ("mysql://app:a%20b@branch1/bank", "kafka://b")
+    for _ in range(2):  # the second time, both files are its own
+        result = init(*urls, *words, input="\nall\n")
+        assert result.exit_code == 0, result.output
+        assert "branch1.password belongs to prod.yaml and stays as it is" in result.stdout
+        assert (tmp_path / "branch1.password").read_text() == "theirs"
+        assert list_files(tmp_path) == ["branch1.2.password", "branch1.password", "prod.yaml", "rowlock.yaml"]
+        source = load_config(tmp_path / "rowlock.yaml", {}).sources["branch1"]
+        assert source.password.get_secret_value() == "a b"
+
+
 @pytest.mark.parametrize("file", ["rowlock.yaml", "branch1.password"])
 def test_files_are_replaced_only_on_demand(init: Init, tmp_path: Path, file: str) -> None:
     words = ("mysql://app:a%20b@branch1/bank", "kafka://b/out")

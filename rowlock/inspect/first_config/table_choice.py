@@ -78,7 +78,7 @@ def choose_tables(listed: TableList, answers: Sequence[str], database: str = "")
         elif found := _NUMBERS.fullmatch(answer):
             patterns += _list_numbered(listed, int(found[1]), int(found[2] or found[1]))
         else:
-            patterns.append(_complete_pattern(answer, database))
+            patterns.append(complete_pattern(answer, database))
     selected = listed.list_selected(patterns)
     excluded = tuple(_yield_excluded(listed, selected, patterns))
     if listed.tables and len(excluded) == len(selected):
@@ -108,7 +108,7 @@ def _list_numbered(listed: TableList, first: int, last: int) -> Iterator[str]:
         yield format_table_pattern(each.name)
 
 
-def _complete_pattern(text: str, database: str) -> str:
+def complete_pattern(text: str, database: str) -> str:
     """Return the pattern, with the database of the URL if it names none. Raises CommandError."""
     sign, bare = ("!", text[1:]) if text.startswith("!") else ("", text)
     try:
