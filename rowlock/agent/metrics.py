@@ -46,8 +46,9 @@ UNIT_APPLIED_TO = MetricDefinition(
 STARTS = MetricDefinition(
     "rowlock_process_starts_total",
     "counter",
-    "Processes that the agent has started, by kind: `apply` or `capture`. The first start counts, too.",
-    ("kind",),
+    "Processes that the agent has started: one for all apply units (kind `apply`, no source), and one for "
+    "each source that it captures (`capture`). The first start counts, too.",
+    ("kind", "source"),
 )
 CAPTURED_ROWS = MetricDefinition(
     "rowlock_captured_rows_total",
@@ -173,8 +174,8 @@ class AgentNumbers:
         """Yield the present numbers. Never waits."""
         yield BUILD_INFO, (__version__, "agent"), 1
         yield from self._read_held()
-        for kind, count in sorted(self.reported.list_starts().items()):
-            yield STARTS, (kind,), count
+        for process, count in sorted(self.reported.list_starts().items()):
+            yield STARTS, process, count
         yield from self._read_captured()
         yield from self._read_applied()
 

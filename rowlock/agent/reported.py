@@ -126,7 +126,7 @@ class ReportedFigures:
     def __init__(self, wall: Callable[[], float] = time.time) -> None:
         self._wall = wall
         self._mutex = threading.Lock()
-        self._starts: Counter[str] = Counter()
+        self._starts: Counter[tuple[str, str]] = Counter()
         self._sources: dict[str, CapturedFigures] = {}
         self._units: dict[tuple[str, str], _UnitFigures] = {}
 
@@ -135,7 +135,7 @@ class ReportedFigures:
     def begin_capture(self, source: str) -> None:
         """Record that a capture process of the source starts."""
         with self._mutex:
-            self._starts["capture"] += 1
+            self._starts["capture", source] += 1
             self._sources.setdefault(source, CapturedFigures())
 
     def end_capture(self, source: str) -> None:
@@ -153,9 +153,16 @@ class ReportedFigures:
     def begin_apply(self) -> None:
         """Record that the apply process starts. All units of an earlier one have ended."""
         with self._mutex:
-            self._starts["apply"] += 1
+            self._starts["apply", ""] += 1
             for unit in self._units.values():
                 unit.end_unit()
+
+    def begin_unit(self, pipeline: str, topic: str) -> None:
+        """Record that an apply unit is being prepared. Its counts are reported from now on: Prometheus sees
+        no increase in the first value of a series.
+        """
+        with self._mutex:
+            self._units.setdefault((pipeline, topic), _UnitFigures())
 
     def record_status(self, line: dict[str, Any]) -> None:
         """Record a line `status` of the apply process."""
@@ -172,8 +179,8 @@ class ReportedFigures:
 
     # what a scrape reads
 
-    def list_starts(self) -> Mapping[str, int]:
-        """Return kind of process → how many were started."""
+    def list_starts(self) -> Mapping[tuple[str, str], int]:
+        """Return (kind of process, its source or "") → how many were started."""
         with self._mutex:
             return dict(self._starts)
 

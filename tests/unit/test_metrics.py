@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
@@ -27,8 +28,10 @@ from coordinator.rest.metrics import CoordinatorNumbers
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.operators.api import LeaderView, NoAnswerError
 from rowlock.agent import metrics as agent_metrics
+from rowlock.agent.apply import ApplyWorker
 from rowlock.agent.metrics import AgentNumbers, serve_metrics
 from rowlock.agent.reported import ReportedFigures
+from rowlock.agent.unit_ledger import UnitLedger
 from rowlock.errors import CommandError
 from schemas.config.model import Config, load_config
 from schemas.units import UnitPhase, UnitProgress
@@ -301,7 +304,7 @@ def test_agent_reports_what_its_processes_report() -> None:
     assert one(values, "rowlock_copy_rows", source="b1", table="bank.c") == 3
     assert one(values, "rowlock_copy_estimated_rows", source="b1", table="bank.c") == 9
     assert ("rowlock_copy_rows", (("source", "b1"), ("table", "bank.d"))) not in values
-    assert one(values, "rowlock_process_starts_total", kind="capture") == 1
+    assert one(values, "rowlock_process_starts_total", kind="capture", source="b1") == 1
     assert names(values) == {definition.name for definition in agent_metrics.AGENT_METRICS}
 
 
@@ -338,7 +341,27 @@ def test_no_counter_decreases_whatever_ends() -> None:
     assert one(before, "rowlock_applied_events_total", **unit_) == 15
     assert one(before, "rowlock_applied_rows_total", **unit_, op="upsert") == 12
     assert one(before, "rowlock_captured_rows_total", source="b1") == 19
-    assert one(before, "rowlock_process_starts_total", kind="capture") == 2
+    assert one(before, "rowlock_process_starts_total", kind="capture", source="b1") == 2
+    assert one(before, "rowlock_process_starts_total", kind="apply", source="") == 2
+
+
+def test_counts_of_a_unit_begin_at_0_when_it_is_prepared() -> None:
+    """Prometheus sees no increase in the first value of a series, not even if that is not 0."""
+    reported = ReportedFigures()
+    config = SimpleNamespace(pipelines={"p": None})
+    ApplyWorker(cast(Config, config), UnitLedger(), reported).prepare(UNIT, 7, None)
+    unit_ = {"pipeline": "p", "topic": TOPIC}
+    values = scrape(agent_registry(reported))
+    found = {name for name, labels in values if unit_.items() <= dict(labels).items()}
+    assert {name for name in found if name.endswith("_total")} == {
+        definition.name
+        for definition in agent_metrics.AGENT_METRICS
+        if definition.kind == "counter" and "topic" in definition.labels
+    }
+    assert not any(number for (name, _), number in values.items() if name in found)
+    reported.record_status(status(applied=10))
+    reported.begin_unit("p", TOPIC)
+    assert one(scrape(agent_registry(reported)), "rowlock_applied_events_total", **unit_) == 10
 
 
 def test_what_has_ended_has_sums_and_no_present_values() -> None:

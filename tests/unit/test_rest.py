@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import select
 import socket
@@ -361,6 +362,35 @@ def test_a_stranger_is_refused_before_a_byte_of_the_body_is_read(control: FakeCo
         server.close()
     assert reported.startswith(b"HTTP/1.1 401 ")
     assert b"connection: close" in reported.lower()
+    assert control.commands == []
+
+
+@pytest.mark.parametrize("host", ["node1.example/healthz?", "node1.example/healthz#"])
+@pytest.mark.parametrize(("method", "path"), [("POST", "/v1/rebalance"), ("GET", "/metrics")])
+def test_host_header_hides_no_path_from_the_check(
+    control: FakeControl, host: str, method: str, path: str
+) -> None:
+    """The URL of a request is put together from its header `Host`; what is executed is its path."""
+    server = RestServer(create_app(control, FakeDesk(), token=SecretStr("topsecret")), "127.0.0.1:0")
+    head = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    try:
+        reported, _ = _raw(server.start(), head, [])
+    finally:
+        server.close()
+    assert reported[:13] in (b"HTTP/1.1 401 ", b"HTTP/1.1 400 ")
+    assert control.commands == []
+
+
+def test_prefix_of_a_url_hides_no_path_from_the_check(control: FakeControl) -> None:
+    app = create_app(control, FakeDesk(), token=SecretStr("topsecret"))
+    transport = httpx.ASGITransport(app, root_path="/elsewhere")
+
+    async def ask() -> list[int]:
+        async with httpx.AsyncClient(transport=transport, base_url="http://node1.example") as rest:
+            answers = [await rest.post("/v1/rebalance"), await rest.get("/metrics")]
+        return [answer.status_code for answer in answers]
+
+    assert asyncio.run(ask()) == [401, 401]
     assert control.commands == []
 
 
