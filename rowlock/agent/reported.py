@@ -50,6 +50,8 @@ class CapturedFigures:
     """Time of the last report of the present process, in seconds since 1970; 0: none yet."""
     rows_before: int = 0
     """Rows of earlier processes."""
+    finished: bool = False
+    """Whether its snapshot was all it had to do, and is complete."""
 
     @property
     def rows(self) -> int:
@@ -65,6 +67,11 @@ class CapturedFigures:
     def end_process(self) -> None:
         """Keep the sum alone: the process that has reported the rest has ended."""
         self.rows_before, self.last, self.heard_at = self.rows, CapturedLine(), 0.0
+        self.finished = False
+
+    def finish_snapshot(self) -> None:
+        """Record that its snapshot was all it had to do, and is complete."""
+        self.finished = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +146,15 @@ class ReportedFigures:
             self._sources.setdefault(source, CapturedFigures())
 
     def end_capture(self, source: str) -> None:
-        """Record that the capture process of the source has ended."""
+        """Record that the capture process of the source, or its unit without work, has ended."""
         with self._mutex:
             if (known := self._sources.get(source)) is not None:
                 known.end_process()
+
+    def finish_snapshot(self, source: str) -> None:
+        """Record that the source's snapshot was all its unit had to do, and is complete."""
+        with self._mutex:
+            self._sources.setdefault(source, CapturedFigures()).finish_snapshot()
 
     def record_captured(self, source: str, line: dict[str, Any]) -> None:
         """Record a line `captured` of the source's process."""
@@ -204,4 +216,4 @@ class ReportedFigures:
 
 
 def _copy_figures(figures: CapturedFigures) -> CapturedFigures:
-    return CapturedFigures(figures.last, figures.heard_at, figures.rows_before)
+    return replace(figures)
