@@ -56,7 +56,7 @@ class RequestGuard:
 
     def _check_headers(self, request: Request) -> None:
         """Raise HTTPException for what the headers alone forbid."""
-        if request.url.path.startswith(_SECURED):
+        if request.scope["path"].startswith(_SECURED):
             check_rest_access(self._token, request)
         length = request.headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()):

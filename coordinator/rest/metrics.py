@@ -70,6 +70,13 @@ UNIT_HEALTH = MetricDefinition(
     "The health of one unit: 1 for the present one, 0 for the others.",
     ("unit", "health"),
 )
+UNIT_FAILURES = MetricDefinition(
+    "rowlock_unit_failures_most",
+    "gauge",
+    "The most failures of any one unit in a row, by kind: without five minutes between them in which it ran. "
+    "0 when all units have run for five minutes.",
+    ("kind",),
+)
 RESTRICTED = MetricDefinition(
     "rowlock_restricted_units",
     "gauge",
@@ -92,6 +99,14 @@ APPLIED_TO = MetricDefinition(
     "the source is idle. Now minus this time is the lag.",
     ("pipeline", "source"),
 )
+WAITS_FOR_UNITS = MetricDefinition(
+    "rowlock_pipeline_waits_for_units",
+    "gauge",
+    "Units of the source without which the pipeline does not move on: units whose progress is not known yet, "
+    "or is earlier than the pipeline's. Such are the units of tables that were just added, until they have "
+    "caught up.",
+    ("pipeline", "source"),
+)
 CUT_TIME = MetricDefinition(
     "rowlock_cut_timestamp_seconds",
     "gauge",
@@ -102,7 +117,7 @@ CUT_TIME = MetricDefinition(
 
 COORDINATOR_METRICS = (
     BUILD_INFO, LEADER, TERM, JOURNAL_EVENTS, AGENTS, AGENT_HEARD, AGENT_UNITS, AGENT_BACKS_OFF, AGENT_CONFIG,
-    UNITS, UNIT_HEALTH, RESTRICTED, MOVING, CAPTURED_TO, APPLIED_TO, CUT_TIME,
+    UNITS, UNIT_HEALTH, UNIT_FAILURES, RESTRICTED, MOVING, CAPTURED_TO, APPLIED_TO, WAITS_FOR_UNITS, CUT_TIME,
 )  # fmt: skip
 """All metrics of a coordinator, in the order of a scrape."""
 
@@ -139,6 +154,7 @@ class CoordinatorNumbers:
         for agent in view.agents:
             yield from self._read_agent(agent)
         yield from _read_units(view.units, self.per_topic)
+        yield from _read_waits(view)
         for pipeline in view.pipelines:
             for source, applied_to in sorted(pipeline.by_source.items()):
                 if applied_to:
@@ -159,6 +175,7 @@ def _read_units(units: tuple[UnitRow, ...], per_topic: int) -> Iterator[MetricVa
     counted = Counter((row.kind, healths[row.unit]) for row in units)
     for kind in ("capture", "apply"):
         yield from ((UNITS, (kind, health), counted[kind, health]) for health in _HEALTHS)
+        yield UNIT_FAILURES, (kind,), max((row.failures for row in units if row.kind == kind), default=0)
     if len(units) <= per_topic:
         for unit, present in healths.items():
             yield from ((UNIT_HEALTH, (unit, health), float(health == present)) for health in _HEALTHS)
@@ -167,6 +184,20 @@ def _read_units(units: tuple[UnitRow, ...], per_topic: int) -> Iterator[MetricVa
     for row in units:
         if row.kind == "capture" and row.checkpoint_ts:
             yield CAPTURED_TO, (row.source,), row.checkpoint_ts / 1000
+
+
+def _read_waits(view: View) -> Iterator[MetricValue]:
+    """Yield how many units each pipeline waits for. A pipeline's progress is the least of its units', so
+    only a unit that is new to it has less.
+    """
+    applied_to = {row.pipeline: row.by_source for row in view.pipelines}
+    waits: Counter[tuple[str, str]] = Counter()
+    for row in view.units:
+        if row.pipeline in applied_to and row.source:
+            progress = applied_to[row.pipeline].get(row.source, 0)
+            is_late = row.checkpoint_ts is None or row.checkpoint_ts < progress
+            waits[row.pipeline, row.source] += is_late
+    yield from ((WAITS_FOR_UNITS, labels, count) for labels, count in sorted(waits.items()))
 
 
 def _find_health(row: UnitRow) -> str:

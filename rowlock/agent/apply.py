@@ -81,6 +81,7 @@ class ApplyWorker:
         named = parse_unit_name(unit)
         if not isinstance(named, ApplyName) or named.pipeline not in self._config.pipelines:
             raise ValueError(f"{unit}: this agent's configuration has no such pipeline")
+        self._figures.begin_unit(named.pipeline, named.topic)
         self._send_command(UnitCommand(UnitOperation.PREPARE, unit, assignment, mark))
 
     def start(self, unit: str, assignment: int) -> None:

@@ -196,6 +196,7 @@ class CaptureWorkers:
             if found.retry_timer is not None:
                 found.retry_timer.cancel()
         if is_ended:
+            self._figures.end_capture(found.source)
             self._ledger.report_event(found.name, WorkerEnded(found.assignment, found.mark))
         elif found.process is not None:
             _end_process(found.process)
@@ -243,6 +244,7 @@ class CaptureWorkers:
         if code == 0 and only and not unit.stopped:
             _LOG.info("snapshot completed", source=unit.source)
             unit.finish_snapshot()
+            self._figures.finish_snapshot(unit.source)
             return
         error = unit.error
         if error is None and not unit.stopped:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ssl
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+
+import structlog
 
 from coordinator.core.agent_unit import AgentUnit
 from coordinator.rest.exposition import (
@@ -21,6 +25,11 @@ from rowlock.agent.reported import ReportedFigures
 from rowlock.errors import CommandError
 from schemas.config.model import Config
 from schemas.units import UnitPhase
+
+_LOG = structlog.get_logger()
+
+RETRY_S = 10.0
+"""Seconds until it is tried again to serve metrics on an address that was not free."""
 
 _TOPIC = ("pipeline", "topic")
 
@@ -46,8 +55,9 @@ UNIT_APPLIED_TO = MetricDefinition(
 STARTS = MetricDefinition(
     "rowlock_process_starts_total",
     "counter",
-    "Processes that the agent has started, by kind: `apply` or `capture`. The first start counts, too.",
-    ("kind",),
+    "Processes that the agent has started: one for all apply units (kind `apply`, no source), and one for "
+    "each source that it captures (`capture`). The first start counts, too.",
+    ("kind", "source"),
 )
 CAPTURED_ROWS = MetricDefinition(
     "rowlock_captured_rows_total",
@@ -60,6 +70,13 @@ CAPTURE_HEARD = MetricDefinition(
     "gauge",
     "When the source's capture process last reported progress, which it does every second, also without "
     "events in the log.",
+    ("source",),
+)
+CAPTURE_FINISHED = MetricDefinition(
+    "rowlock_capture_finished",
+    "gauge",
+    "Whether this agent has the source's unit, and its snapshot was all it had to do (`snapshot: only`) and "
+    "is complete in Kafka: 1 or 0. Times up to which the source is captured and applied do not move on then.",
     ("source",),
 )
 SNAPSHOTS = MetricDefinition(
@@ -116,8 +133,9 @@ QUARANTINED = MetricDefinition(
 OPEN_QUARANTINE = MetricDefinition(
     "rowlock_quarantine_open_events",
     "gauge",
-    "Events in quarantine, as the last attempt to apply the topic has seen them; no value before the first "
-    "attempt of this agent.",
+    "Events in quarantine, as the last attempt to apply the topic has seen them. There is no value until the "
+    "topic has an event after the agent prepared it, and `rowlock quarantine skip` and `retry` change the "
+    "value with the next event only. `rowlock quarantine list` reads the target itself.",
     _TOPIC,
 )
 DISPLACED = MetricDefinition(
@@ -147,9 +165,9 @@ LOCK_CHAIN = MetricDefinition(
 )
 
 AGENT_METRICS = (
-    BUILD_INFO, HELD_UNITS, LEASE_END, UNIT_APPLIED_TO, STARTS, CAPTURED_ROWS, CAPTURE_HEARD, SNAPSHOTS,
-    TABLE_STOPPED, COPIES, COPY_ROWS, COPY_ESTIMATE, APPLIED_EVENTS, APPLIED_ROWS, QUARANTINED,
-    OPEN_QUARANTINE, DISPLACED, LOCK_WAITS, LOCK_WAIT_SECONDS, LOCK_CHAIN,
+    BUILD_INFO, HELD_UNITS, LEASE_END, UNIT_APPLIED_TO, STARTS, CAPTURED_ROWS, CAPTURE_HEARD,
+    CAPTURE_FINISHED, SNAPSHOTS, TABLE_STOPPED, COPIES, COPY_ROWS, COPY_ESTIMATE, APPLIED_EVENTS,
+    APPLIED_ROWS, QUARANTINED, OPEN_QUARANTINE, DISPLACED, LOCK_WAITS, LOCK_WAIT_SECONDS, LOCK_CHAIN,
 )  # fmt: skip
 """All metrics of an agent, in the order of a scrape."""
 
@@ -173,8 +191,8 @@ class AgentNumbers:
         """Yield the present numbers. Never waits."""
         yield BUILD_INFO, (__version__, "agent"), 1
         yield from self._read_held()
-        for kind, count in sorted(self.reported.list_starts().items()):
-            yield STARTS, (kind,), count
+        for process, count in sorted(self.reported.list_starts().items()):
+            yield STARTS, process, count
         yield from self._read_captured()
         yield from self._read_applied()
 
@@ -198,6 +216,7 @@ class AgentNumbers:
     def _read_captured(self) -> Iterator[MetricValue]:
         for source, figures in self.reported.list_sources().items():
             yield CAPTURED_ROWS, (source,), figures.rows
+            yield CAPTURE_FINISHED, (source,), float(figures.finished)
             if not figures.heard_at:
                 continue
             yield CAPTURE_HEARD, (source,), figures.heard_at
@@ -227,18 +246,85 @@ class AgentNumbers:
             yield LOCK_CHAIN, labels, lanes.lock_chain
 
 
-def serve_metrics(config: Config, address: str, numbers: AgentNumbers) -> RestServer:
-    """Return the running server on `address`. Raises CommandError if that is not possible."""
-    settings = config.coordination
-    certificate = Certificate(settings.tls.cert, settings.tls.key) if settings.tls else None
-    registry = build_registry(AGENT_METRICS, numbers.read_values)
-    app = create_metrics_app(registry, token=settings.token, prefix=config.kafka.prefix)
-    server = RestServer(app, address, certificate)
+class MetricsServer:
+    """Serves the metrics on an address. While the address is not free, it tries again every `RETRY_S`:
+    replication does not depend on it.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        address: str,
+        numbers: AgentNumbers,
+        wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
+    ) -> None:
+        """`wait(closing, seconds)` waits before the next attempt; it returns True when `closing` is set.
+
+        Raises CommandError if the certificate of the configuration cannot be used.
+        """
+        settings = config.coordination
+        self._config, self._address, self._wait = config, address, wait
+        self._certificate = Certificate(settings.tls.cert, settings.tls.key) if settings.tls else None
+        self._registry = build_registry(AGENT_METRICS, numbers.read_values)
+        self._closing = threading.Event()
+        self._server: RestServer | None = None
+        self._thread = threading.Thread(target=self._serve_later, name="metrics", daemon=True)
+        if self._certificate is not None:
+            _check_certificate(self._certificate)
+
+    @property
+    def address(self) -> str:
+        """The address with the actual port, once it is served."""
+        return self._address if self._server is None else self._server.address
+
+    def start(self) -> None:
+        """Serve the metrics, or try again later."""
+        if not self._try_to_serve():
+            self._thread.start()
+
+    def await_start(self) -> None:
+        """Wait until later attempts have succeeded or ended."""
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def close(self) -> None:
+        """Stop serving, and trying to."""
+        self._closing.set()
+        self.await_start()
+        if self._server is not None:
+            self._server.close()
+
+    def _serve_later(self) -> None:
+        while not self._wait(self._closing, RETRY_S):
+            if self._try_to_serve():
+                return
+
+    def _try_to_serve(self) -> bool:
+        settings = self._config.coordination
+        app = create_metrics_app(self._registry, token=settings.token, prefix=self._config.kafka.prefix)
+        server = RestServer(app, self._address, self._certificate)
+        try:
+            server.start()
+        except OSError as error:
+            _LOG.error(
+                "metrics not served",
+                address=self._address,
+                error=str(error),
+                remedy="choose a free address of this machine with --metrics or coordination.agent_metrics",
+                retry_in_s=RETRY_S,
+            )
+            return False
+        self._server = server
+        _LOG.info("metrics served", address=server.address)
+        return True
+
+
+def _check_certificate(files: Certificate) -> None:
+    """Raise CommandError if HTTPS cannot be served with the certificate."""
     try:
-        server.start()
-    except OSError as error:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(files.cert, files.key)
+    except OSError as error:  # ssl.SSLError is one
         raise CommandError(
-            f"metrics cannot be served on {address}: {error}",
-            "choose a free address of this machine with --metrics or coordination.agent_metrics",
+            f"metrics cannot be served with the certificate {files.cert} and the key {files.key}: {error}",
+            "mend coordination.tls: its cert and key must be readable PEM files that belong together",
         ) from error
-    return server

@@ -50,6 +50,8 @@ class CapturedFigures:
     """Time of the last report of the present process, in seconds since 1970; 0: none yet."""
     rows_before: int = 0
     """Rows of earlier processes."""
+    finished: bool = False
+    """Whether its snapshot was all it had to do, and is complete."""
 
     @property
     def rows(self) -> int:
@@ -65,6 +67,11 @@ class CapturedFigures:
     def end_process(self) -> None:
         """Keep the sum alone: the process that has reported the rest has ended."""
         self.rows_before, self.last, self.heard_at = self.rows, CapturedLine(), 0.0
+        self.finished = False
+
+    def finish_snapshot(self) -> None:
+        """Record that its snapshot was all it had to do, and is complete."""
+        self.finished = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +133,7 @@ class ReportedFigures:
     def __init__(self, wall: Callable[[], float] = time.time) -> None:
         self._wall = wall
         self._mutex = threading.Lock()
-        self._starts: Counter[str] = Counter()
+        self._starts: Counter[tuple[str, str]] = Counter()
         self._sources: dict[str, CapturedFigures] = {}
         self._units: dict[tuple[str, str], _UnitFigures] = {}
 
@@ -135,14 +142,19 @@ class ReportedFigures:
     def begin_capture(self, source: str) -> None:
         """Record that a capture process of the source starts."""
         with self._mutex:
-            self._starts["capture"] += 1
+            self._starts["capture", source] += 1
             self._sources.setdefault(source, CapturedFigures())
 
     def end_capture(self, source: str) -> None:
-        """Record that the capture process of the source has ended."""
+        """Record that the capture process of the source, or its unit without work, has ended."""
         with self._mutex:
             if (known := self._sources.get(source)) is not None:
                 known.end_process()
+
+    def finish_snapshot(self, source: str) -> None:
+        """Record that the source's snapshot was all its unit had to do, and is complete."""
+        with self._mutex:
+            self._sources.setdefault(source, CapturedFigures()).finish_snapshot()
 
     def record_captured(self, source: str, line: dict[str, Any]) -> None:
         """Record a line `captured` of the source's process."""
@@ -153,9 +165,16 @@ class ReportedFigures:
     def begin_apply(self) -> None:
         """Record that the apply process starts. All units of an earlier one have ended."""
         with self._mutex:
-            self._starts["apply"] += 1
+            self._starts["apply", ""] += 1
             for unit in self._units.values():
                 unit.end_unit()
+
+    def begin_unit(self, pipeline: str, topic: str) -> None:
+        """Record that an apply unit is being prepared. Its counts are reported from now on: Prometheus sees
+        no increase in the first value of a series.
+        """
+        with self._mutex:
+            self._units.setdefault((pipeline, topic), _UnitFigures())
 
     def record_status(self, line: dict[str, Any]) -> None:
         """Record a line `status` of the apply process."""
@@ -172,8 +191,8 @@ class ReportedFigures:
 
     # what a scrape reads
 
-    def list_starts(self) -> Mapping[str, int]:
-        """Return kind of process → how many were started."""
+    def list_starts(self) -> Mapping[tuple[str, str], int]:
+        """Return (kind of process, its source or "") → how many were started."""
         with self._mutex:
             return dict(self._starts)
 
@@ -197,4 +216,4 @@ class ReportedFigures:
 
 
 def _copy_figures(figures: CapturedFigures) -> CapturedFigures:
-    return CapturedFigures(figures.last, figures.heard_at, figures.rows_before)
+    return replace(figures)

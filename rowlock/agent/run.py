@@ -87,11 +87,11 @@ def _serve_metrics(config: Config, workers: LocalWorkers, agent: AgentShell) -> 
     if config.coordination.agent_metrics is None:
         yield
         return
-    from rowlock.agent.metrics import AgentNumbers, serve_metrics  # FastAPI is needed by nothing else here
+    from rowlock.agent.metrics import AgentNumbers, MetricsServer  # FastAPI is needed by nothing else here
 
     numbers = AgentNumbers(workers.figures, agent.list_units, config.coordination.metrics_per_topic)
-    server = serve_metrics(config, config.coordination.agent_metrics, numbers)
-    _LOG.info("metrics served", address=server.address)
+    server = MetricsServer(config, config.coordination.agent_metrics, numbers)
+    server.start()
     try:
         yield
     finally:

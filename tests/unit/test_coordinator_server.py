@@ -496,7 +496,9 @@ def test_a_unit_s_error_is_shown_until_it_replicates_again() -> None:
     assert (row.state, row.error, row.failures) == ("absent", "disk full", 1)
     played.run(5.0)
     row = played.view().units[0]
-    assert (row.state, row.error) == ("replicating", None)
+    assert (row.state, row.error, row.failures) == ("replicating", None, 1)
+    played.run(LeaderConfig().stable_after)
+    assert played.view().units[0].failures == 0
 
 
 def test_a_fence_that_is_done_lets_the_record_go() -> None:

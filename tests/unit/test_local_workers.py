@@ -261,10 +261,11 @@ def test_a_finished_snapshot_stays_a_unit_until_it_is_stopped(workers: Any, scri
     local.prepare("capture/once", 7, None)
     reported.get(timeout=120)
     local.start("capture/once", 7, None)
-    until(lambda: local._capture._units["capture/once"].finished, seconds=20)
+    until(lambda: local.figures.list_sources()["once"].finished, seconds=20)
     assert reported.empty()
     local.remove("capture/once", 7)
     assert reported.get(timeout=120)[1] == WorkerEnded(7, None)
+    assert not local.figures.list_sources()["once"].finished
 
 
 APPLY = """

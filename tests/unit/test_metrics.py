@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import socket
 import ssl
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
 import pytest
+import structlog
 import yaml
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, generate_latest
@@ -27,8 +31,10 @@ from coordinator.rest.metrics import CoordinatorNumbers
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.operators.api import LeaderView, NoAnswerError
 from rowlock.agent import metrics as agent_metrics
-from rowlock.agent.metrics import AgentNumbers, serve_metrics
+from rowlock.agent.apply import ApplyWorker
+from rowlock.agent.metrics import AgentNumbers, MetricsServer
 from rowlock.agent.reported import ReportedFigures
+from rowlock.agent.unit_ledger import UnitLedger
 from rowlock.errors import CommandError
 from schemas.config.model import Config, load_config
 from schemas.units import UnitPhase, UnitProgress
@@ -129,6 +135,29 @@ def test_times_that_are_not_known_are_left_out() -> None:
     assert not left_out & names(scrape_coordinator(control))
 
 
+def test_failures_are_those_of_the_unit_that_fails_most() -> None:
+    units = (unit(UNIT, failures=2), unit("apply/p/t2", failures=6), unit("apply/p/t3"))
+    values = scrape_coordinator(FakeControl(units=units))
+    assert one(values, "rowlock_unit_failures_most", kind="apply") == 6
+    assert one(values, "rowlock_unit_failures_most", kind="capture") == 0
+
+
+def test_pipeline_waits_for_units_that_are_new_to_it() -> None:
+    units = (
+        unit(UNIT),
+        unit("apply/p/t2", checkpoint_ts=None),
+        unit("apply/p/t3", checkpoint_ts=1_789_999_999_999),
+        unit("apply/p/t4", source="b2", checkpoint_ts=5),
+        unit("apply/removed/t5", checkpoint_ts=None),
+    )
+    values = scrape_coordinator(FakeControl(units=units))
+    found = {labels: number for (name, labels), number in values.items() if "waits_for" in name}
+    assert found == {
+        (("pipeline", "p"), ("source", "b1")): 2,
+        (("pipeline", "p"), ("source", "b2")): 0,
+    }
+
+
 def test_units_are_not_reported_one_by_one_above_the_limit() -> None:
     control = FakeControl()
     assert "rowlock_unit_health" in names(scrape_coordinator(control, per_topic=2))
@@ -225,7 +254,8 @@ def test_agent_serves_its_address_with_tls_and_token(config: Config) -> None:
     address = config.coordination.agent_metrics
     assert address is not None
     numbers = AgentNumbers(ReportedFigures(), tuple, 1000)
-    server = serve_metrics(config, address, numbers)
+    server = MetricsServer(config, address, numbers)
+    server.start()
     tls = config.coordination.tls
     assert tls is not None
     trusted = ssl.create_default_context(cafile=str(tls.ca))
@@ -233,10 +263,46 @@ def test_agent_serves_its_address_with_tls_and_token(config: Config) -> None:
         assert client.get("/metrics").status_code == 401
         answer = client.get("/metrics", headers={"Authorization": "Bearer topsecret"})
     assert "rowlock_build_info" in answer.text
-    with pytest.raises(CommandError, match="metrics cannot be served on") as refused:
-        serve_metrics(config, server.address, numbers)
-    assert "--metrics" in refused.value.problem.action
     server.close()
+
+
+def test_agent_serves_its_address_once_that_is_free(config: Config) -> None:
+    taken = socket.create_server(("127.0.0.1", 0))
+    waited: list[float] = []
+
+    def wait(closing: threading.Event, seconds: float) -> bool:
+        waited.append(seconds)
+        if len(waited) == 2:
+            taken.close()
+        return closing.is_set()
+
+    address = f"127.0.0.1:{taken.getsockname()[1]}"
+    server = MetricsServer(config, address, AgentNumbers(ReportedFigures(), tuple, 1000), wait)
+    with structlog.testing.capture_logs() as logged:
+        server.start()
+        server.await_start()
+    assert [each["event"] for each in logged] == ["metrics not served"] * 2 + ["metrics served"]
+    assert "--metrics" in logged[0]["remedy"]
+    assert waited == [agent_metrics.RETRY_S] * 2
+    socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))).close()
+    server.close()
+
+
+def test_close_ends_the_attempts_to_serve(config: Config) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        server = MetricsServer(config, address, AgentNumbers(ReportedFigures(), tuple, 1000))
+        server.start()
+        server.close()
+
+
+def test_certificate_that_cannot_be_used_is_refused_at_start(config: Config) -> None:
+    tls = config.coordination.tls
+    assert tls is not None
+    tls.key.write_text("no key")
+    with pytest.raises(CommandError, match="metrics cannot be served with the certificate") as refused:
+        MetricsServer(config, "127.0.0.1:0", AgentNumbers(ReportedFigures(), tuple, 1000))
+    assert "coordination.tls" in refused.value.problem.action
 
 
 def status(pipeline: str = "p", topic: str = TOPIC, **figures: Any) -> dict[str, Any]:
@@ -301,7 +367,7 @@ def test_agent_reports_what_its_processes_report() -> None:
     assert one(values, "rowlock_copy_rows", source="b1", table="bank.c") == 3
     assert one(values, "rowlock_copy_estimated_rows", source="b1", table="bank.c") == 9
     assert ("rowlock_copy_rows", (("source", "b1"), ("table", "bank.d"))) not in values
-    assert one(values, "rowlock_process_starts_total", kind="capture") == 1
+    assert one(values, "rowlock_process_starts_total", kind="capture", source="b1") == 1
     assert names(values) == {definition.name for definition in agent_metrics.AGENT_METRICS}
 
 
@@ -338,7 +404,27 @@ def test_no_counter_decreases_whatever_ends() -> None:
     assert one(before, "rowlock_applied_events_total", **unit_) == 15
     assert one(before, "rowlock_applied_rows_total", **unit_, op="upsert") == 12
     assert one(before, "rowlock_captured_rows_total", source="b1") == 19
-    assert one(before, "rowlock_process_starts_total", kind="capture") == 2
+    assert one(before, "rowlock_process_starts_total", kind="capture", source="b1") == 2
+    assert one(before, "rowlock_process_starts_total", kind="apply", source="") == 2
+
+
+def test_counts_of_a_unit_begin_at_0_when_it_is_prepared() -> None:
+    """Prometheus sees no increase in the first value of a series, not even if that is not 0."""
+    reported = ReportedFigures()
+    config = SimpleNamespace(pipelines={"p": None})
+    ApplyWorker(cast(Config, config), UnitLedger(), reported).prepare(UNIT, 7, None)
+    unit_ = {"pipeline": "p", "topic": TOPIC}
+    values = scrape(agent_registry(reported))
+    found = {name for name, labels in values if unit_.items() <= dict(labels).items()}
+    assert {name for name in found if name.endswith("_total")} == {
+        definition.name
+        for definition in agent_metrics.AGENT_METRICS
+        if definition.kind == "counter" and "topic" in definition.labels
+    }
+    assert not any(number for (name, _), number in values.items() if name in found)
+    reported.record_status(status(applied=10))
+    reported.begin_unit("p", TOPIC)
+    assert one(scrape(agent_registry(reported)), "rowlock_applied_events_total", **unit_) == 10
 
 
 def test_what_has_ended_has_sums_and_no_present_values() -> None:
@@ -356,6 +442,21 @@ def test_what_has_ended_has_sums_and_no_present_values() -> None:
     } <= left
     ended = {"rowlock_heard_timestamp_seconds", "rowlock_table_stopped", "rowlock_quarantine_open_events"}
     assert not left & ended
+
+
+def test_source_with_a_snapshot_only_is_finished_until_its_unit_ends() -> None:
+    reported = ReportedFigures(wall=lambda: NOW)
+
+    def is_finished() -> float:
+        return one(scrape(agent_registry(reported)), "rowlock_capture_finished", source="b1")
+
+    reported.begin_capture("b1")
+    seen = [is_finished()]
+    reported.end_capture("b1")
+    reported.finish_snapshot("b1")
+    seen.append(is_finished())
+    reported.end_capture("b1")
+    assert [*seen, is_finished()] == [0, 1, 0]
 
 
 def test_topics_above_the_limit_are_added_up_by_pipeline() -> None:

@@ -364,6 +364,22 @@ def test_a_stranger_is_refused_before_a_byte_of_the_body_is_read(control: FakeCo
     assert control.commands == []
 
 
+@pytest.mark.parametrize("host", ["node1.example/healthz?", "node1.example/healthz#"])
+@pytest.mark.parametrize(("method", "path"), [("POST", "/v1/rebalance"), ("GET", "/metrics")])
+def test_host_header_hides_no_path_from_the_check(
+    control: FakeControl, host: str, method: str, path: str
+) -> None:
+    """The URL of a request is put together from its header `Host`; what is executed is its path."""
+    server = RestServer(create_app(control, FakeDesk(), token=SecretStr("topsecret")), "127.0.0.1:0")
+    head = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    try:
+        reported, _ = _raw(server.start(), head, [])
+    finally:
+        server.close()
+    assert reported[:13] in (b"HTTP/1.1 401 ", b"HTTP/1.1 400 ")
+    assert control.commands == []
+
+
 @pytest.mark.parametrize("token", ["", "topsecret"])
 def test_a_body_that_is_too_long_is_not_read(control: FakeControl, token: str) -> None:
     server = RestServer(create_app(control, FakeDesk(), token=SecretStr(token)), "127.0.0.1:0")

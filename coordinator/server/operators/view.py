@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from coordinator.core.health import WELL
 from coordinator.core.leader.configuration import has_active_config
 from coordinator.core.leader.state import LeaderState
+from coordinator.core.leader.unit_sets import UnitMemo
 from coordinator.core.members import Member
 from coordinator.core.progress import PipelineProgress
 from coordinator.core.replication import Replica, ReplicationSet
@@ -87,9 +88,14 @@ def _build_unit_row(
         memo.waits if current.state is SetState.REPLICATING else errors.get(name),
         round(now - memo.since, 3),
         _find_move_target(primary, secondary),
-        memo.failures,
+        0 if _is_stable(state, current, memo, now) else memo.failures,
         state.sets.restricted.get(name),
     )
+
+
+def _is_stable(state: LeaderState, current: ReplicationSet, memo: UnitMemo, now: float) -> bool:
+    """Return whether the unit has replicated for so long that its earlier failures no longer count."""
+    return current.state is SetState.REPLICATING and now - memo.since >= state.config.stable_after
 
 
 def _find_identity(name: str, spec: InventoryUnit | None) -> tuple[str, str, str | None]:
