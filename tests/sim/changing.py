@@ -127,7 +127,8 @@ class Sent:
 
 
 class Database:
-    """`read_table`, `facts`, `create_table`, `column_names` and `units` are those of a session."""
+    """`read_table`, `read_table_facts`, `judge_new_table`, `create_table` and `column_names` are those of a
+    session."""
 
     column_names = EXACT
 
@@ -145,6 +146,9 @@ class Database:
         table = self.read_table(schema, name)
         required = () if table is None else tuple(each.name for each in table.columns if not each.nullable)
         return TableFacts(required=required)
+
+    def judge_new_table(self, _table: Table) -> list[Problem]:
+        return []
 
     def create_table(self, table: Table) -> None:
         self.state.tables.setdefault(f"{table.db}.{table.name}", table)
