@@ -40,6 +40,14 @@ from schemas.units import ApplyName, UnitCommand, UnitOperation, WorkerEnded, pa
 if TYPE_CHECKING:
     from consumer.process.spark_session import Spark
 
+log = structlog.get_logger(__name__)
+
+WARM_AFTER_S = 60.0
+"""Seconds that a process waits for its first unit before it warms Spark up; the warm-up should not
+compete with a start that is under way."""
+NO_SPARK = 5
+"""Exit code of a process that could not start Spark."""
+
 
 class PipelineShells:
     """The shells of an apply process. Instructions come from one thread, Spark from another.
@@ -136,15 +144,6 @@ class PipelineShells:
         with ThreadPoolExecutor(max(1, len(shells)), "close") as pool:
             for shell in shells:
                 pool.submit(shell.close)
-
-
-log = structlog.get_logger(__name__)
-
-WARM_AFTER_S = 60.0
-"""Seconds that a process waits for its first unit before it warms Spark up; the warm-up should not
-compete with a start that is under way."""
-NO_SPARK = 5
-"""Exit code of a process that could not start Spark."""
 
 
 class ApplyProcess:

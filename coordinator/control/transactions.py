@@ -41,6 +41,8 @@ from coordinator.core.records import DurableRecord
 from schemas.config.model import KafkaConfig
 from schemas.io.kafka_clients import open_producer
 
+log = structlog.get_logger("control")
+
 _FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 
 
@@ -106,9 +108,6 @@ class TermProducer:
             # that has ended
             with contextlib.suppress(KafkaException, SystemError), warnings.catch_warnings(action="ignore"):
                 step()
-
-
-log = structlog.get_logger("control")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,9 @@ from coordinator.core.agent_unit import AgentUnit, UnitEffect, UnitEvent
 from coordinator.core.messages import Announce, ConfigVersion, FileAnswer, Header, UnitStatus
 from schemas.units import UnitPhase, UnitProgress
 
+TAKE_AGAIN = 5.0
+"""Seconds between two attempts to load the active configuration, if the agent's file did not hold it."""
+
 
 @dataclass(slots=True)
 class HeartbeatTimes:
@@ -142,10 +145,6 @@ class HeldUnits:
         held = [self.by_name[unit] for unit in sorted(self.moved) if unit in self.by_name]
         self.moved.clear()
         return tuple((h.unit, h.assignment, h.mark) for h in held if h.mark is not None)
-
-
-TAKE_AGAIN = 5.0
-"""Seconds between two attempts to load the active configuration, if the agent's file did not hold it."""
 
 
 @dataclass(frozen=True, slots=True)

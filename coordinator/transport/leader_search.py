@@ -23,6 +23,8 @@ _REFUSALS = {grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAUTHENTICATE
 #: Seconds that the others still have after a coordinator has claimed to lead: it may not have noticed
 #: the end of its term.
 GRACE = 0.1
+UNLED_S = 15.0
+"""Seconds between two warnings that no coordinator serves this agent."""
 
 
 def ask_leader(
@@ -95,12 +97,6 @@ def _read_answer(peer: str, done: grpc.Future, refused: Callable[[str, str], Non
         refused(peer, str(error.details()))
     _log.debug("coordinator did not answer", peer=peer, error=describe_call_error(error))
     return None
-
-
-_log = structlog.get_logger(__name__)
-
-UNLED_S = 15.0
-"""Seconds between two warnings that no coordinator serves this agent."""
 
 
 @dataclass(frozen=True, slots=True)

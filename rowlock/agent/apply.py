@@ -187,9 +187,9 @@ class ApplyWorker:
         if line.get("kind") == "unit":
             reported = msgspec.convert(line, UnitLine)
             self._readied += isinstance(reported.event, Prepared)
-            if isinstance(reported.event, WorkerEnded):
-                _, pipeline, topic = reported.unit.split("/", 2)
-                self._figures.end_unit(pipeline, topic)
+            named = parse_unit_name(reported.unit)
+            if isinstance(reported.event, WorkerEnded) and isinstance(named, ApplyName):
+                self._figures.end_unit(*named)
             self._ledger.report_event(reported.unit, reported.event)
         else:
             if line.get("kind") == "status":

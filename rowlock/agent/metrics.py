@@ -24,7 +24,7 @@ from rowlock import __version__
 from rowlock.agent.reported import ReportedFigures
 from rowlock.errors import CommandError
 from schemas.config.model import Config
-from schemas.units import UnitPhase
+from schemas.units import ApplyName, UnitPhase, parse_unit_name
 
 _LOG = structlog.get_logger()
 
@@ -206,12 +206,15 @@ class AgentNumbers:
         leases = [unit.deadline for unit in held if unit.state is UnitPhase.REPLICATING]
         if leases:
             yield LEASE_END, (), self.wall() + min(leases) - self.clock()
-        applied = [unit for unit in held if unit.unit.startswith("apply/") and unit.mark is not None]
+        applied = {
+            named: unit.mark.checkpoint_ts
+            for unit in held
+            if unit.mark is not None and isinstance(named := parse_unit_name(unit.unit), ApplyName)
+        }
         if len(applied) <= self.per_topic:
-            for unit in applied:
-                _, pipeline, topic = unit.unit.split("/", 2)
-                if unit.mark is not None and unit.mark.checkpoint_ts:
-                    yield UNIT_APPLIED_TO, (pipeline, topic), unit.mark.checkpoint_ts / 1000
+            for named, time_ms in applied.items():
+                if time_ms:
+                    yield UNIT_APPLIED_TO, named, time_ms / 1000
 
     def _read_captured(self) -> Iterator[MetricValue]:
         for source, figures in self.reported.list_sources().items():
