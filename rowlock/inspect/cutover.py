@@ -93,9 +93,14 @@ def _yield_columns(
             problem = "the table does not exist" if real is None else "the table has no such column"
             yield NumberedColumn(target, place, column, sources, problem=problem)
             continue
-        next_number = max(numbers[each.source].get((each.table.db, each.table.name), 1) for each in mine)
+        given = [numbers[each.source].get((each.table.db, each.table.name)) for each in mine]
+        known = [number for number in given if number is not None]
+        if len(known) < len(given):
+            problem = f"{sources[given.index(None)]} does not show its next number; print the script again"
+            yield NumberedColumn(target, place, own, sources, problem=problem)
+            continue
         try:
-            first, statements = session.render_numbering(real, own, next_number)
+            first, statements = session.render_numbering(real, own, max(known))
         except TargetConfigError as error:
             yield NumberedColumn(target, place, own, sources, problem=str(error.problem))
             continue

@@ -184,13 +184,15 @@ _UNKNOWN_SETTING = 1193
 def read_next_numbers(
     source: SourceConfig, name: str, tables: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], int]:
-    """Return (db, table) → the number that AUTO_INCREMENT gives the next row. Raises CommandError."""
+    """Return (db, table) → the number that AUTO_INCREMENT gives the next row. A table that the source does
+    not show is left out. Raises CommandError.
+    """
     import pymysql
 
     marks = ", ".join(["(%s, %s)"] * len(tables))
     query = (
         "SELECT TABLE_SCHEMA, TABLE_NAME, AUTO_INCREMENT FROM information_schema.TABLES "
-        f"WHERE AUTO_INCREMENT IS NOT NULL AND (TABLE_SCHEMA, TABLE_NAME) IN ({marks})"
+        f"WHERE (TABLE_SCHEMA, TABLE_NAME) IN ({marks})"
     )
     with source_connection(source, name) as conn, conn.cursor() as cursor:
         try:
@@ -199,7 +201,7 @@ def read_next_numbers(
             if error.args[0] != _UNKNOWN_SETTING:
                 raise
         cursor.execute(query, [part for table in tables for part in table])
-        return {(str(db), str(table)): int(number) for db, table, number in cursor.fetchall()}
+        return {(str(db), str(table)): int(number or 1) for db, table, number in cursor.fetchall()}
 
 
 class SelectedTables(NamedTuple):

@@ -308,6 +308,19 @@ def test_a_table_that_the_target_lacks_is_a_finding(switch: Switch) -> None:
     assert result.stdout == f"-- target hq, {place}: the table does not exist\n"
 
 
+def test_a_source_that_does_not_show_its_next_number_is_a_finding(
+    switch: Switch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers of deleted rows are not known then."""
+    switch.at_source(1, "CREATE TABLE acct (id INT AUTO_INCREMENT PRIMARY KEY)")
+    switch.create_targets()
+    monkeypatch.setattr("rowlock.inspect.cutover.read_next_numbers", lambda *_: {})
+    result = invoke(switch.config, "cutover", "--sql")
+    assert result.exit_code == 1
+    assert f"b1:{switch.target.database}_1.acct does not show its next number" in result.stdout
+    assert "ALTER" not in result.stdout
+
+
 def test_nothing_is_printed_without_a_numbered_column(switch: Switch) -> None:
     switch.at_source(1, "CREATE TABLE t (id INT PRIMARY KEY)")
     result = invoke(switch.config, "cutover", "--sql")
