@@ -56,7 +56,7 @@ test-mutants: $(STAMP) ## small wrong changes of the product: does a test find e
 test-generated: $(STAMP) ## small wrong changes that a test once found: does it still? (ARGS="--sample 100")
 	@$(BIN)/python -m tests.mutants.generated $(or $(ARGS),--sample 100)
 
-test-upgrade: $(STAMP) ## systems of the last released versions, stopped within their work and continued by this one, and back
+test-upgrade: $(STAMP) ## systems of the last released versions, stopped within their work and continued by this one, and back (ARGS="--turn N": each test from one of them)
 	@$(BIN)/python -m deploy.embedded fetch
 	@$(BIN)/python -m pytest -m upgrade tests/upgrade $(ARGS)
 

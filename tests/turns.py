@@ -4,7 +4,8 @@ Most tests on services and in simulations have many cases: a server, a format, a
 runs one case of each test and a sample of the others, and no test that takes long (`--cases few`); `make
 test-all` runs all of them. `.ci/run` also runs half of the long tests, and of the other cases a part: with
 each commit the other half and another part (`--turn N`). Of the slow tests it runs some cases of one (`-m
-slow --turn N`); `make test-slow` runs them all.
+slow --turn N`); `make test-slow` runs them all. Of the upgrade tests it runs each from one release, with
+each commit from another one; `make test-upgrade` runs them all.
 """
 
 from __future__ import annotations
@@ -112,6 +113,15 @@ def rest_of_turn(names: Iterable[str], turn: int) -> set[str]:
     return long | others
 
 
+def upgrades_of_turn(names: Iterable[str], turn: int) -> set[str]:
+    """Return the upgrade tests of turn number `turn`: each test from one release, and two tests from
+    different ones."""
+    tests: dict[str, list[str]] = {}
+    for name in sorted(names):
+        tests.setdefault(name.partition("[")[0], []).append(name)
+    return {cases[(turn + place) % len(cases)] for place, cases in enumerate(tests.values())}
+
+
 def _number(name: str) -> int:
     return crc32(name.encode())
 
@@ -120,8 +130,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--turn",
         type=int,
-        help="of the slow tests those whose turn this number says it is; of the others what `--cases "
-        "few` leaves out, cases in turn",
+        help="of the slow tests and the upgrade tests those of the turn with this number; of the others what "
+        "`--cases few` leaves out, cases in turn",
     )
     parser.addoption(
         "--cases",
@@ -141,10 +151,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _chosen(config: pytest.Config, items: list[pytest.Item]) -> set[str]:
     slow = [item.nodeid for item in items if item.get_closest_marker("slow")]
-    others = [item.nodeid for item in items if not item.get_closest_marker("slow")]
+    upgrades = [item.nodeid for item in items if item.get_closest_marker("upgrade")]
+    others = [
+        item.nodeid
+        for item in items
+        if not (item.get_closest_marker("slow") or item.get_closest_marker("upgrade"))
+    ]
     if (turn := config.getoption("--turn")) is not None:
-        return {*of_turn(slow, turn), *rest_of_turn(others, turn)}
-    return {*slow, *(few(others) if config.getoption("--cases") == "few" else others)}
+        return {*of_turn(slow, turn), *upgrades_of_turn(upgrades, turn), *rest_of_turn(others, turn)}
+    return {*slow, *upgrades, *(few(others) if config.getoption("--cases") == "few" else others)}
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:

@@ -23,6 +23,7 @@ from tests.turns import (
     of_turn,
     rest_of_turn,
     sample,
+    upgrades_of_turn,
 )
 
 MANY = next(iter(CASES))
@@ -62,6 +63,15 @@ def test_each_test_has_a_case_every_day_and_every_case_its_turn() -> None:
     assert sum(map(len, turns)) == len(set().union(*turns)), "no case has two turns"
     assert set().union(*turns) == set(TESTS) - daily
     assert rest_of_turn(TESTS, TURNS) == turns[0]
+
+
+def test_each_turn_upgrades_each_way_once_and_all_releases_have_their_turn() -> None:
+    upgrades = [f"tests/upgrade/{test}[{version}]" for test in ("a.py::x", "b.py::y") for version in "123"]
+    turns = [upgrades_of_turn(upgrades, turn) for turn in range(3)]
+    assert [sorted(name.partition("[")[0][-1] for name in turn) for turn in turns] == [["x", "y"]] * 3
+    assert all(len({name[-2] for name in turn}) == 2 for turn in turns)
+    assert set().union(*turns) == set(upgrades)
+    assert upgrades_of_turn([], 1) == set()
 
 
 def test_each_second_turn_has_a_long_test_but_for_the_way_of_rows() -> None:
