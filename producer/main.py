@@ -29,6 +29,7 @@ from producer.sources.source_session import source_errors
 from schemas.config.changes.handed import load_handed_config
 from schemas.config.model import ConfigErrors
 from schemas.errors import SchemaError
+from schemas.io.refused_logins import REFUSED_LOGINS
 from schemas.io.signals import on_stop_signals
 from schemas.problems import Problem, encode_problem
 from schemas.wire.records import Watermark
@@ -171,7 +172,8 @@ def _report_watermark(mark: Watermark) -> None:
 
 def _report_failure(source: str, problem: Problem) -> int:
     message = str(problem)
-    _write_line(kind="failed", source=source, error=encode_problem(problem))
+    refused = bool(REFUSED_LOGINS)
+    _write_line(kind="failed", source=source, error=encode_problem(problem), login_refused=refused)
     print(f"capture of {source} stopped: {message}", file=sys.stderr)  # noqa: T201
     print(json.dumps({"unit": f"capture {source}", "exit": 2, "error": message}), file=sys.stderr, flush=True)  # noqa: T201
     return 2

@@ -32,7 +32,7 @@ from consumer.spark.pipeline import PipelineSettings
 from consumer.spark.query import end_with_java
 from consumer.targets.dialect import load_dialect
 from schemas.config.changes.handed import is_handed, rebuild_config
-from schemas.config.changes.parts import collect_config_parts, format_pipeline_part
+from schemas.config.changes.parts import collect_config_parts, compute_part_digests, format_pipeline_part
 from schemas.config.model import Config
 from schemas.problems import Problem, encode_problem
 from schemas.units import ApplyName, UnitCommand, UnitOperation, WorkerEnded, parse_unit_name
@@ -120,11 +120,15 @@ class PipelineShells:
             for name in self._config.pipelines
             if before[format_pipeline_part(name)] != after.get(format_pipeline_part(name))
         }
+        known, found = compute_part_digests(self._config), compute_part_digests(config)
         self._config = config
         for name in changed & set(self._now):
             with self._mutex:
                 shell = self._now.pop(name)
                 self._before.append(shell)
+            part = format_pipeline_part(name)
+            if known[part] == found.get(part):  # otherwise the coordinator removes the units
+                shell.replace_secrets()
             threading.Thread(
                 target=self._retire_shell, args=(name, shell), name=f"retire {name}", daemon=True
             ).start()

@@ -26,6 +26,7 @@ from consumer.units.messages import (
     PrepareUnit,
     RemoveUnit,
     ReportEvent,
+    SecretsReplaced,
     SparkUp,
     StartUnit,
 )
@@ -100,6 +101,10 @@ class PipelineShell:
         """Give the shell a Spark session, so that queries can be started."""
         self._effects.provide_spark(spark)
         self._events.put(SparkUp())
+
+    def replace_secrets(self) -> None:
+        """End the units that do not apply, now or later: another shell has the new secrets."""
+        self._events.put(SecretsReplaced())
 
     def close(self, *, once_without_units: bool = False) -> None:
         """Stop all units, then the queries. Return when nothing of this pipeline can write any more,

@@ -34,6 +34,7 @@ from consumer.units.messages import (
     RangeApplied,
     RemoveUnit,
     ReportEvent,
+    SecretsReplaced,
     SparkUp,
     StartUnit,
     StoppedProbed,
@@ -75,8 +76,14 @@ class PipelineState:
     queries: QueryStates = field(default_factory=QueryStates)
     commit_interval_s: float = 0.0
     """Least time in seconds from one commit of a unit to the next; 0: commit changes as they arrive."""
+    secrets_replaced: bool = False
+    """Whether the units know earlier secrets than units that are prepared from now on."""
     _check_at: float = 0.0
     """When the next running unit may be checked (monotonic seconds); infinite while a check is running."""
+
+    def record_new_secrets(self) -> None:
+        """Record that units that are prepared from now on know other secrets."""
+        self.secrets_replaced = True
 
     def begin_check(self, now: float) -> LocalUnit | None:
         """Return the running unit whose table is checked now: the one with the oldest check, if that was
@@ -121,6 +128,8 @@ def step_pipeline(
                 _handle_report(state, query, report, now, out)
         case SparkUp():
             state.queries.record_spark_up()
+        case SecretsReplaced():
+            state.record_new_secrets()
         case QueryUp():
             _handle_query_up(state, event)
         case QueryFailed(kind):
@@ -129,6 +138,8 @@ def step_pipeline(
             _query_lost(state, number, now, out)
         case QueryProgress():
             _handle_progress(state, event, now)
+    if state.secrets_replaced:
+        _close_units_with_old_secrets(state, out)
     # Plan queries first: a unit is removed from its query's active units before its fencing token is
     # raised.
     plan_queries(state.queries, state.units, now, out)
@@ -182,6 +193,17 @@ def _close_unit(state: PipelineState, unit: LocalUnit, error: str | None, out: l
     unit.stop_requested = True
     if unit.busy:
         out.append(AbortOperation(unit.topic, unit.assignment))
+
+
+def _close_units_with_old_secrets(state: PipelineState, out: list[PipelineEffect]) -> None:
+    """End the units that do not apply: with the new secrets they may succeed.
+
+    A unit that applies has connections, which the servers keep when a password changes.
+    """
+    for unit in list(state.units.values()):
+        if unit.phase is not ApplyPhase.APPLYING and not unit.stop_requested:
+            unit.waits = False
+            _close_unit(state, unit, "its secrets have changed", out)
 
 
 def _remove_unit(

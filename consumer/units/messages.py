@@ -144,6 +144,13 @@ class SparkUp:
 
 
 @dataclass(frozen=True, slots=True)
+class SecretsReplaced:
+    """The secrets of the pipeline have changed, and a later process part has the new ones: units end here
+    as soon as they do not apply, and are placed again there.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class QueryUp:
     """A query runs."""
 
@@ -200,6 +207,7 @@ PipelineEvent = (
     | TableChecked
     | AttemptsReported
     | SparkUp
+    | SecretsReplaced
     | QueryUp
     | QueryFailed
     | QueryLost

@@ -22,9 +22,11 @@ from coordinator.core.progress import advance_mark
 from rowlock.agent.reported import ReportedFigures
 from rowlock.agent.unit_ledger import UnitLedger
 from rowlock.processes.child_process import ChildProcess, build_child_command
-from schemas.backoff import Backoff
+from schemas.backoff import Backoff, pause_after
+from schemas.config.changes.parts import compute_part_digests, format_source_part
 from schemas.config.model import Config
 from schemas.findings import TRIES_AGAIN
+from schemas.io.refused_logins import REFUSED_LOGIN_BACKOFF
 from schemas.patience import scale_timeout
 from schemas.problems import Problem, decode_problem, encode_problem
 from schemas.units import (
@@ -59,11 +61,13 @@ class _CaptureUnit:
     assignment: int
     source: str
     config: Config
-    """The configuration under which it was prepared, and goes on."""
+    """The configuration under which it was prepared, and goes on; the secrets may be newer."""
     process: ChildProcess | None = None
     mark: UnitProgress | None = None
     error: str | None = None
     """Why its process ends, as the process has reported."""
+    login_refused: bool = False
+    """Whether a server has refused a log-in of its process."""
     last_refusal: str | None = None
     """Why a person must act; None again after the process has reported anything else."""
     started: bool = False
@@ -76,6 +80,19 @@ class _CaptureUnit:
     """How often it has been retried."""
     events: int = 0
     counted_at: float = field(default_factory=monotonic)
+
+    @property
+    def part(self) -> str:
+        """The part of the configuration that the unit depends on."""
+        return format_source_part(self.source)
+
+    def compute_digest(self) -> str:
+        """Return the digest of that part in its configuration."""
+        return compute_part_digests(self.config)[self.part]
+
+    def use_config(self, config: Config) -> None:
+        """Start its next process under this configuration."""
+        self.config = config
 
     def start_process(
         self, on_line: Callable[[dict[str, Any]], None], on_exit: Callable[[int], None]
@@ -110,9 +127,9 @@ class _CaptureUnit:
         self.last_refusal, self.retry_backoff = None, replace(self.retry_backoff, failures=0)
         return UnitProgressed(self.assignment, mark, rate)
 
-    def record_failure(self, error: str) -> None:
+    def record_failure(self, error: str, *, login_refused: bool) -> None:
         """Record why its process is about to end."""
-        self.error = error
+        self.error, self.login_refused = error, login_refused
 
     def record_refusal(self, error: str | None) -> bool:
         """Record why a person must act (None: no person must); return whether that is new."""
@@ -127,12 +144,16 @@ class _CaptureUnit:
     def schedule_retry(self, retry: Callable[[], None]) -> None:
         """Call `retry` after a pause that grows with each retry."""
         self.retry_backoff = self.retry_backoff.with_failure(monotonic())
-        self.retry_timer = threading.Timer(self.retry_backoff.pause, retry)
+        limits = REFUSED_LOGIN_BACKOFF if self.login_refused else self.retry_backoff
+        pause = pause_after(self.retry_backoff.failures, limits.first, limits.longest)
+        self.retry_timer = threading.Timer(pause, retry)
         self.retry_timer.daemon = True
         self.retry_timer.start()
 
     def end_wait(self) -> None:
-        """Record that the pause before a retry is over."""
+        """End the pause before a retry."""
+        if self.retry_timer is not None:
+            self.retry_timer.cancel()
         self.retry_timer = None
 
 
@@ -159,8 +180,20 @@ class CaptureWorkers:
         self._units: dict[str, _CaptureUnit] = {}
 
     def use_config(self, config: Config) -> None:
-        """Run the units that are prepared from now on under this configuration; running units keep theirs."""
+        """Run the units that are prepared from now on under this configuration.
+
+        A running unit keeps its own, unless only secrets of its source differ: then its next process uses
+        them, at once if the unit waits for a person.
+        """
         self._config = config
+        digests = compute_part_digests(config)
+        with self._mutex:
+            same = [unit for unit in self._units.values() if unit.compute_digest() == digests.get(unit.part)]
+            for unit in same:
+                unit.use_config(config)
+            waiting = [unit for unit in same if unit.retry_timer is not None]
+        for unit in waiting:
+            self._look_again(unit)
 
     def prepare(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:
         """Start the unit's process. Raises ValueError for a source that is not configured here."""
@@ -236,7 +269,7 @@ class CaptureWorkers:
                 unit.record_refusal(None)
                 self._report_trouble(unit, f"{TRIES_AGAIN}{line.get('error')}")
             case "failed":
-                unit.record_failure(str(line.get("error")))
+                unit.record_failure(str(line.get("error")), login_refused=bool(line.get("login_refused")))
 
     def _handle_exit(self, unit: _CaptureUnit, code: int) -> None:
         self._figures.end_capture(unit.source)
@@ -271,8 +304,9 @@ class CaptureWorkers:
         return waits
 
     def _look_again(self, unit: _CaptureUnit) -> None:
+        """Start a new process, once for each pause."""
         with self._mutex:
-            if unit.stopped:
+            if unit.stopped or unit.retry_timer is None:
                 return
             unit.end_wait()
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import structlog
@@ -12,6 +13,7 @@ from rowlock import __version__
 from rowlock.agent.workers import LocalWorkers
 from rowlock.credentials import load_agent_token, load_security
 from rowlock.errors import CommandError
+from rowlock.secret_files import follow_secret_files
 from schemas.config.changes.handed import reload_config_file
 from schemas.config.changes.parts import compute_config_digest
 from schemas.config.changes.plan import ConfigPlan, plan_config_change
@@ -30,7 +32,13 @@ class AgentConfiguration:
 
     def __init__(self, config: Config, use: Callable[[Config], None]) -> None:
         self._held, self._use = config, use
+        self._mutex = threading.Lock()
         self.digest = compute_config_digest(config)
+
+    @property
+    def config(self) -> Config:
+        """The present configuration."""
+        return self._held
 
     def read_file(self) -> tuple[str, tuple[str, ...]]:
         """Return the digest of the file's configuration, and why it could not be used, one line each.
@@ -57,10 +65,20 @@ class AgentConfiguration:
             return self._keep_current(
                 digest, planned.refused or (f"{found.path} holds {compute_config_digest(found)}",)
             )
-        self._held, self.digest = found, digest
-        self._use(found)
+        with self._mutex:
+            self._held, self.digest = found, digest
+            self._use(found)
         _LOG.info("configuration adopted", digest=digest, changes=[str(each) for each in planned.changes])
         return True
+
+    def replace_secrets(self, used: Config, found: Config) -> bool:
+        """Use `found`, which differs from `used` in secrets alone. False: `used` is not in use any more."""
+        with self._mutex:
+            if self._held is not used:
+                return False
+            self._held = found
+            self._use(found)
+            return True
 
     def _keep_current(self, digest: str, why: Sequence[str]) -> bool:
         """Keep the present configuration. False: it is not the active one."""
@@ -122,7 +140,10 @@ def run_agent(config: Config, name: str, peers: Sequence[str], *, end_on_refusal
             name, peers, workers,
             security=security, system=config.kafka.prefix, token=token, file=file, version=__version__,
         )  # fmt: skip
-        with _serve_metrics(config, workers, agent):
+        with (
+            _serve_metrics(config, workers, agent),
+            follow_secret_files(lambda: file.config, file.replace_secrets),
+        ):
             code = agent.run(stop)
     if code == SUPERSEDED:
         raise CommandError(f"another process is agent {name} now", "give each agent a --name of its own")

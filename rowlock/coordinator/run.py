@@ -26,6 +26,7 @@ from rowlock.coordinator.fences import UnitFencer
 from rowlock.coordinator.inventory import InventoryReader
 from rowlock.credentials import load_agent_token, load_security
 from rowlock.errors import CommandError
+from rowlock.secret_files import follow_secret_files
 from schemas.config.addresses import join_address, split_address
 from schemas.config.changes.handed import reload_config_file
 from schemas.config.changes.parts import compute_config_digest, compute_part_digests
@@ -60,6 +61,7 @@ class ActiveConfiguration:
         """`on_taken(config)` is called after a new configuration is adopted."""
         self._held, self._followers, self._on_taken = config, followers, on_taken
         self._found: tuple[str, Config, ConfigPlan] | None = None
+        self._mutex = threading.Lock()
 
     @property
     def config(self) -> Config:
@@ -86,13 +88,26 @@ class ActiveConfiguration:
         if self._found is None or self._found[0] != digest:
             _LOG.error("configuration file differs from the active one", active=digest)
             return
-        _, self._held, planned = self._found
+        _, found, planned = self._found
         self._found = None
-        for follow in self._followers:
-            follow(self._held, planned.parts)
-        if self._on_taken is not None:
-            self._on_taken(self._held)
+        with self._mutex:
+            self._use(found, planned.parts)
         _LOG.info("configuration adopted", digest=digest, changes=[str(each) for each in planned.changes])
+
+    def replace_secrets(self, used: Config, found: Config) -> bool:
+        """Use `found`, which differs from `used` in secrets alone. False: `used` is not in use any more."""
+        with self._mutex:
+            if self._held is not used:
+                return False
+            self._use(found, plan_config_change(used, found).parts)
+            return True
+
+    def _use(self, config: Config, parts: Collection[str]) -> None:
+        self._held = config
+        for follow in self._followers:
+            follow(config, parts)
+        if self._on_taken is not None:
+            self._on_taken(config)
 
     def catch_up(self, digest: str) -> None:
         """Use the configuration that an earlier leader activated, if the file holds it."""
@@ -185,11 +200,11 @@ def run_coordinator(
         except ControlTopicError as error:
             listening.close()
             raise CommandError.from_problem(error.problem) from error
-        return _serve_until_stopped(config, name, coordinator, listening, stop, copies=copies)
+        return _serve_until_stopped(held, name, coordinator, listening, stop, copies=copies)
 
 
 def _serve_until_stopped(
-    config: Config,
+    held: ActiveConfiguration,
     name: str,
     coordinator: Coordinator,
     listening: socket.socket,
@@ -197,6 +212,7 @@ def _serve_until_stopped(
     *,
     copies: CopyRequests,
 ) -> int:
+    config = held.config
     try:
         rest = serve_rest(config.coordination, coordinator, copies, config.kafka.prefix, listening)
     except BaseException:
@@ -205,7 +221,8 @@ def _serve_until_stopped(
         raise
     _LOG.info("REST server started", name=name, address=rest.address)
     try:
-        return coordinator.run(stop)
+        with follow_secret_files(lambda: held.config, held.replace_secrets):
+            return coordinator.run(stop)
     finally:
         rest.close()
 

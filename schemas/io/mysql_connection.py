@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from schemas.errors import ServerConnectError, UnsupportedServerError
 from schemas.io.endpoints import MYSQL_SERVER, explain_wrong_service
+from schemas.io.refused_logins import CORRECT_LOGIN, REFUSED_LOGINS
 from schemas.io.server_errors import explain_mysql_version_refusal, note_read
 
 if TYPE_CHECKING:
@@ -34,10 +35,11 @@ HANDSHAKE_S = 10
 MYSQL_READ_TIMEOUT_S = 60
 _LOST = 2013
 _UNREACHABLE = frozenset({2002, 2003, 2006, 2013})
+#: The server refuses user or password.
+REFUSED_USER = frozenset({1045, 1698})
 _REMEDIES: dict[int, str] = {
     1044: "the user may not use this database: GRANT it",
-    1045: "user or password is wrong, or this host is not allowed: correct them in the configuration",
-    1698: "user or password is wrong, or this host is not allowed: correct them in the configuration",
+    **dict.fromkeys(REFUSED_USER, f"user or password is wrong, or this host is not allowed: {CORRECT_LOGIN}"),
     1049: "the database does not exist: create it, or correct its name in the configuration",
     1040: "the server has no free connection: raise max_connections, or use fewer lanes",
     1129: "the server blocks this host after connection errors: run FLUSH HOSTS there",
@@ -91,14 +93,20 @@ def open_connection(**settings: Any) -> Connection[Any]:
 
     allowed = settings.get("read_timeout")
     limit = HANDSHAKE_S if allowed is None else min(HANDSHAKE_S, allowed)
+    login = (settings["host"], settings["port"], settings["user"], settings["password"])
     try:
-        made: Any = _make_connection_class()(**{**settings, "read_timeout": limit})
+        with REFUSED_LOGINS.try_login(*login, _is_refused_user):
+            made: Any = _make_connection_class()(**{**settings, "read_timeout": limit})
     except (struct.error, ValueError, IndexError) as error:  # the service is not MySQL
         raise pymysql.err.OperationalError(_LOST, f"the handshake cannot be read: {error}") from error
     made._read_timeout = allowed  # PyMySQL sets it on the socket before each read
     opened: Connection[Any] = made
     _require_supported(opened)
     return opened
+
+
+def _is_refused_user(error: Exception) -> bool:
+    return bool(error.args) and error.args[0] in REFUSED_USER
 
 
 def _require_supported(connection: Connection[Any]) -> None:

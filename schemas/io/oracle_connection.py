@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from schemas.errors import ServerConnectError
 from schemas.io.endpoints import explain_wrong_service
+from schemas.io.refused_logins import CORRECT_LOGIN, REFUSED_LOGINS
 
 if TYPE_CHECKING:
     from oracledb import Connection
@@ -31,9 +32,10 @@ ORACLE_SESSION_SQL = (
     "ALTER SESSION SET TIME_ZONE = '+00:00' NLS_NUMERIC_CHARACTERS = '.,' NLS_DATE_FORMAT = 'YYYY-MM-DD "
     "HH24:MI:SS' NLS_TIMESTAMP_FORMAT = 'YYYY-MM-DD HH24:MI:SS.FF' NLS_SORT = BINARY NLS_COMP = BINARY"
 )
+_REFUSED_USER = "ORA-01017"
 #: From memory, except for the driver's own texts (DPY); to be verified by `make test-oracle`.
 _REMEDIES: dict[str, str] = {
-    "ORA-01017": "user or password is wrong: correct them in the configuration",
+    _REFUSED_USER: f"user or password is wrong: {CORRECT_LOGIN}",
     "ORA-01005": "give the password in the configuration",
     "ORA-28000": "the account is locked: ALTER USER … ACCOUNT UNLOCK",
     "ORA-28001": "the password has expired: ALTER USER … IDENTIFIED BY …",
@@ -83,18 +85,24 @@ def open_oracle(config: OracleServer, *, program: str = "rowlock") -> Connection
     """
     import oracledb
 
+    password = config.password.get_secret_value()
     try:
-        made = oracledb.connect(
-            user=config.user, password=config.password.get_secret_value(), host=config.host, port=config.port,
-            service_name=config.database, tcp_connect_timeout=CONNECT_S, expire_time=PROBE_MIN,
-            program=program[:48], **build_oracle_tls_arguments(config.tls),
-        )  # fmt: skip
+        with REFUSED_LOGINS.try_login(config.host, config.port, config.user, password, _is_refused_user):
+            made = oracledb.connect(
+                user=config.user, password=password, host=config.host, port=config.port,
+                service_name=config.database, tcp_connect_timeout=CONNECT_S, expire_time=PROBE_MIN,
+                program=program[:48], **build_oracle_tls_arguments(config.tls),
+            )  # fmt: skip
         made.outputtypehandler = _choose_fetch_type
         with made.cursor() as cursor:
             cursor.execute(ORACLE_SESSION_SQL)
     except oracledb.Error as error:
         raise _explain_connect_error(error, config) from error
     return made
+
+
+def _is_refused_user(error: Exception) -> bool:
+    return get_oracle_error_code(error) == _REFUSED_USER
 
 
 def build_oracle_tls_arguments(tls: TlsConfig | None) -> dict[str, Any]:

@@ -51,6 +51,7 @@ from consumer.units.messages import (
     RangeApplied,
     RemoveUnit,
     ReportEvent,
+    SecretsReplaced,
     SparkUp,
     StartQuery,
     StartUnit,
@@ -425,6 +426,23 @@ def test_hands_keep_the_pace_of_a_target_of_whole_batches() -> None:
     assert run(PipelineTick(), 0.2) == [follow]
     (again,) = run(RangeApplied("a", 1, applied("a", 199, rows=100), left=50))
     assert isinstance(again, ApplyRange), "a backlog is no matter of pace"
+
+
+def test_with_other_secrets_a_unit_ends_as_soon_as_it_does_not_apply() -> None:
+    run = cold("a", "b", "c")
+    run(UnitTakenOver("a", 1, 10, 99))
+    run(OperationFailed("b", 1, "no entry", should_retry=False, waits=True))
+    run(OperationFailed("c", 1, "password refused", should_retry=True))
+    run(PrepareUnit("d", "s", 1))
+    effects = run(SecretsReplaced(), 1.0)
+    assert [effect.topic for effect in effects if isinstance(effect, ReportEvent)] == ["d"]
+    assert [effect.unit.topic for effect in effects if isinstance(effect, FenceUnit)] == ["b", "c"]
+    for topic, error in (("b", "no entry"), ("c", "its secrets have changed")):
+        assert run(UnitFenced(topic, 1, 99)) == [ReportEvent(topic, "s", 1, WorkerEnded, 99, error=error)]
+    assert run(RangeApplied("a", 1)) == []
+    assert run.state.units["a"].phase is ApplyPhase.APPLYING, "its connections still work"
+    (fence,) = run(OperationFailed("a", 1, "connection lost", should_retry=True), RANGE_INTERVAL_S)
+    assert isinstance(fence, FenceUnit)
 
 
 def test_a_unit_goes_onto_a_board_only_when_its_hand_has_ended() -> None:

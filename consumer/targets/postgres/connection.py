@@ -21,10 +21,16 @@ from consumer.errors import (
     TransientError,
 )
 from consumer.targets.dialect_components import Rows
-from consumer.targets.postgres.errors import build_connect_error, build_consumer_error, is_stale_plan
+from consumer.targets.postgres.errors import (
+    build_connect_error,
+    build_consumer_error,
+    is_refused_password,
+    is_stale_plan,
+)
 from consumer.targets.postgres.locks import PostgresLocks
 from consumer.targets.sql import Fragment, Params
 from schemas.errors import UnsupportedServerError, ValueRefusedError
+from schemas.io.refused_logins import REFUSED_LOGINS
 from schemas.io.server_errors import OLDEST_POSTGRES, explain_version_refusal
 
 if TYPE_CHECKING:
@@ -79,10 +85,13 @@ class PostgresLink:
     def connect(self) -> None:
         if self._raw is not None and not self._raw.closed:
             return
+        target = self._target
+        login = (target.host, target.port, target.user, target.password.get_secret_value())
         try:
-            self._raw = psycopg.connect(**self._build_arguments(), autocommit=True)
+            with REFUSED_LOGINS.try_login(*login, is_refused_password):
+                self._raw = psycopg.connect(**self._build_arguments(), autocommit=True)
         except psycopg.Error as error:
-            raise build_connect_error(error, self._where, self._target.user) from error
+            raise build_connect_error(error, self._where, target.user) from error
         with self.translate_errors():
             try:
                 self._require_supported(self._raw)

@@ -20,6 +20,7 @@ from consumer.errors import (
     UniqueViolationError,
 )
 from consumer.targets.postgres.rights import grant_for
+from schemas.io.refused_logins import CORRECT_LOGIN
 from schemas.io.server_errors import UNKNOWN_THERE, name_catalog_read
 
 #: Of a table or of an index.
@@ -46,6 +47,7 @@ ERRORS: dict[str, type[ConsumerError]] = {
     "0A": TargetConfigError,
 }  # fmt: skip
 DENIED = "42501"
+LOGIN_REFUSED = "28P01"
 #: The server does not know a column, a function, a setting or a statement.
 _UNKNOWN = frozenset({"42703", "42883", "42704", "42601"})
 #: Another session changed the table, so a prepared statement of the driver has the table's earlier
@@ -64,7 +66,7 @@ REMEDIES = {
     TOO_MANY_COLUMNS: FEWER_COLUMNS,
     "54000": "shorten the row's values at the source, or drop the index that is named in the target; "
     "`rowlock quarantine retry` then writes the row",
-    "28P01": "correct user or password in the configuration",
+    LOGIN_REFUSED: f"user or password is wrong: {CORRECT_LOGIN}",
     "28000": "let this user in (the server's pg_hba.conf), or correct the user in the configuration",
     "3D000": "create the database, or correct its name in the configuration",
     "3F000": "create the schema (`rowlock check` prints the statement), or correct its name in the route",
@@ -96,7 +98,7 @@ def describe_server_error(error: psycopg.Error, state: str) -> str:
 _NOT_CONNECTED = "start the server, or correct host, port, user, password, database and tls of the target"
 #: Login failures have no SQLSTATE in libpq; their messages are not translated if lc_messages is C.
 _LOGIN = {
-    "password authentication failed": "28P01",
+    "password authentication failed": LOGIN_REFUSED,
     "no pg_hba.conf entry": "28000",
     "permission denied for database": DENIED,
     'role ".*" does not exist': "28000",
@@ -107,6 +109,11 @@ _LOGIN = {
 
 def parse_sqlstate(message: str) -> str:
     return next((state for text, state in _LOGIN.items() if re.search(text, message)), "")
+
+
+def is_refused_password(error: Exception) -> bool:
+    """Return whether an error of connecting refuses user or password."""
+    return isinstance(error, psycopg.Error) and parse_sqlstate(str(error)) == LOGIN_REFUSED
 
 
 def is_stale_plan(error: psycopg.Error) -> bool:

@@ -79,6 +79,19 @@ def reload_config_file(config: Config) -> Config:
     return load_config(config.path, changes=dict(config.made_of.changes))
 
 
+def reread_secrets(config: Config) -> Config:
+    """Return the same configuration with the present texts of its secret files, or `config` itself if they
+    are unchanged. The configuration's own file is not read.
+
+    Raises ConfigErrors if a secret file cannot be read, or its text does not fit.
+    """
+    made = config.made_of
+    if not made.secrets:
+        return config
+    found = build_config(Path(made.file), made.text, os.environ, dict(made.changes))
+    return config if found.made_of.secrets == made.secrets else found
+
+
 def make_nameless_file(data: bytes) -> int:
     """Return the descriptor of an unnamed file, positioned at its beginning, that a child may inherit.
 
