@@ -17,7 +17,7 @@ import structlog
 from producer.definitions.index import StatementIndex
 from producer.definitions.statement_search import StatementWalker
 from producer.errors import TransientSourceError
-from producer.sources.binlog.binlog_dump import DumpConnection
+from producer.sources.binlog.binlog_dump import DumpConnection, choose_dump_start
 from producer.sources.binlog.log_stream import DUMP_HEARTBEAT_S, SILENCE
 from producer.sources.source_session import connect_settings, source_errors
 from schemas.config.model import SourceConfig
@@ -63,14 +63,16 @@ class StatementScan:
         self, low: LogPoint, high: LogPoint, names: FileNames, server_id: int, beat: Callable[[], None]
     ) -> None:
         began = last_read_at = self._clock()
-        with closing(self._open_dump(names(low[0]), low[1])) as packets:
-            walker = StatementWalker(names(low[0]), low[1], checksum=packets.checksum)
+        start = choose_dump_start(low[1])
+        with closing(self._open_dump(names(low[0]), start)) as packets:
+            walker = StatementWalker(names(low[0]), start, checksum=packets.checksum)
             while walker.point < high:
                 batch = _read_packets(packets)
                 for found in walker.read_statements(batch):
-                    self.index.add_statement(found.at, found.tables)
+                    if found.at >= low:
+                        self.index.add_statement(found.at, found.tables)
                 _require_server(walker, server_id)
-                self.index.mark_covered(low, walker.point)
+                self.index.mark_covered(low, max(low, walker.point))
                 self.read_bytes += sum(map(len, batch))
                 now = self._clock()
                 last_read_at = now if batch else last_read_at

@@ -25,6 +25,7 @@ from producer.kafka import settings as kafka_settings
 from producer.kafka import writer as kafka_writer
 from producer.kafka.settings import build_capture_producer_settings, check_capture_kafka_options
 from producer.kafka.writer import InterruptedWriteError, KafkaWriter
+from producer.sources.binlog import log_stream
 from producer.sources.binlog.binlog_dump import PacketSplitter, split_packets
 from producer.sources.binlog.log_stream import SILENCE, LogStream
 from producer.sources.grants import list_missing_grants
@@ -285,6 +286,63 @@ def test_offsets_of_a_file_beyond_32_bits_go_on() -> None:
         (29, 60),
         (60, 103),
     ]
+
+
+FOUR_GIB = 1 << 32
+
+
+def large_file() -> list[bytes]:
+    """The packets of a dump from the beginning of a file of 4 GiB and 60 bytes; the ROTATE that closes it has
+    an offset of its own in the low 32 bits."""
+    return [
+        b"\0" + rotate(b"b.1", checksum=True),
+        _event(16, b"a" * 8, end=1 << 30),
+        _event(16, b"a" * 8, end=5 << 29),
+        _event(16, b"b" * 8, end=FOUR_GIB - 40),
+        _event(33, b"c" * 6, end=FOUR_GIB - 11),
+        _event(16, b"d" * 8, end=20),
+        _event(4, struct.pack("<Q", 4) + b"b.2", end=54),
+        b"\0" + rotate(b"b.2", checksum=True),
+        _event(16, b"e" * 8, end=200),
+    ]
+
+
+def open_large_file(monkeypatch: pytest.MonkeyPatch, pos: int) -> tuple[LogStream, list[int], Recording]:
+    """Open the log there; return also the offsets at which dumps began, and the last connection."""
+    begun, packets = list[int](), Recording(*large_file())
+
+    def dump(_settings: object, *, pos: int, **_: object) -> Recording:
+        begun.append(pos)
+        return packets
+
+    monkeypatch.setattr(log_stream, "DumpConnection", dump)
+    return log_stream.open_stream({}, server_id=1, file="b.1", pos=pos), begun, packets
+
+
+def test_a_log_is_continued_beyond_the_offset_at_which_a_dump_can_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The command that starts a dump has 32 bits for the offset, and packing a larger one failed."""
+    stream, begun, _ = open_large_file(monkeypatch, FOUR_GIB + 20)
+    assert (begun, stream.point) == ([4], ("b.1", FOUR_GIB + 20))
+    events = [event for _ in range(3) for event in stream.read_events(0)]
+    assert [(event.file, event.start, event.end) for event in events] == [("b.2", 169, 200)]
+
+
+def test_the_end_of_a_large_file_is_proven_by_its_real_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, _, _ = open_large_file(monkeypatch, FOUR_GIB - 11)
+    for _ in range(8):
+        stream.read_events(0)
+    assert [(event.start, event.end) for event in stream.find_evidence("b.1", FOUR_GIB + 54)] == [
+        (FOUR_GIB + 20, FOUR_GIB + 54)
+    ]
+
+
+def test_an_offset_within_an_event_of_a_large_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StreamStoppedError, match=f"no event begins at {FOUR_GIB + 19}"):
+        open_large_file(monkeypatch, FOUR_GIB + 19)
+    with pytest.raises(StreamStoppedError, match="no event begins"):
+        open_large_file(monkeypatch, FOUR_GIB + 100)
 
 
 @given(st.integers(4, 1 << 40), st.integers(19, (1 << 31) - 1))

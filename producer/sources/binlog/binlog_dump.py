@@ -26,6 +26,20 @@ _CHECKSUMS = "@master_binlog_checksum = 'CRC32'"
 _EOF, _ERR = 0xFE, 0xFF
 
 
+BEGIN = 4
+"""The offset of a file's first event."""
+_LAST_START = (1 << 32) - 1
+
+
+def choose_dump_start(pos: int) -> int:
+    """Return the offset at which a dump can begin so that it contains the events from `pos` on.
+
+    The command has 32 bits for it. One transaction can make a file longer, so its end is reached by reading
+    the whole file.
+    """
+    return pos if pos <= _LAST_START else BEGIN
+
+
 class DumpConnection:
     """A binlog dump that begins at `file`, `pos`.
 

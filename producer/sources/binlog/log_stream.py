@@ -18,7 +18,7 @@ from producer.binlog_format import log_event as log
 from producer.binlog_format.errors import DecodeError
 from producer.binlog_format.log_event import BinlogEvent, parse_header
 from producer.errors import StreamStoppedError, TransientSourceError
-from producer.sources.binlog.binlog_dump import DumpConnection
+from producer.sources.binlog.binlog_dump import DumpConnection, choose_dump_start
 from producer.sources.binlog.log_proof import HEAD, build_other_history_error, check_event
 from producer.sources.source_session import source_errors
 from schemas.findings import START_OVER
@@ -56,6 +56,7 @@ class LogStream:
         self._recent: list[BinlogEvent] = []  # the events of the last read that returned any
         self._closing: BinlogEvent | None = None  # the ROTATE that ended the file before
         self._ahead: list[BinlogEvent] = []
+        self._unread: list[bytes] = []
 
     def read_events(self, timeout: float) -> list[BinlogEvent]:
         """Return the events that arrive within `timeout` seconds; empty when none came."""
@@ -68,6 +69,9 @@ class LogStream:
         return events
 
     def _read_arrived_packets(self, timeout: float) -> list[bytes]:
+        if self._unread:
+            unread, self._unread = self._unread, []
+            return unread
         with source_errors():
             packets = self._packets.read_packets(timeout)
         if packets:
@@ -77,6 +81,24 @@ class LogStream:
                 f"the source was silent for {SILENCE:.0f} s although it sends a heartbeat each second"
             )
         return packets
+
+    def skip_to(self, pos: int) -> None:
+        """Read the events of this file before `pos`, and forget them.
+
+        Raises StreamStoppedError if no event begins there, otherwise like `read_events`.
+        """
+        file = self.file
+        while self._pos < pos:
+            packets = self._read_arrived_packets(DUMP_HEARTBEAT_S)
+            for number, packet in enumerate(packets, start=1):
+                self._decode_event(packet)
+                if self.file != file or self._pos >= pos:
+                    self._unread = packets[number:]
+                    break
+            if self.file != file:
+                break
+        if (self.file, self._pos) != (file, pos):
+            raise StreamStoppedError(f"{file}: no event begins at {pos}, the next one is at {self._pos}")
 
     def require_proven_event(self, proof: LogProof) -> None:
         """Read the first event, which must be the proven one; the stream continues after it.
@@ -157,6 +179,7 @@ class LogStream:
         """
         timestamp, kind, server_id, size, end, flags = parse_header(packet)
         if kind == log.ROTATE:
+            end = log.widen_offset(end, self._pos + size)
             self._rotate_file(
                 packet, BinlogEvent(kind, timestamp, server_id, flags, self.file, end - size, end, b"")
             )
@@ -206,7 +229,14 @@ def open_stream(settings: dict[str, Any], *, server_id: int, file: str, pos: int
     # not read.
     settings = {**settings, "init_command": f"SET SESSION net_write_timeout = {PATIENCE_OF_SERVER}"}
     with source_errors():
+        start = choose_dump_start(pos)
         connection = DumpConnection(
-            settings, server_id=server_id, file=file, pos=pos, heartbeat=DUMP_HEARTBEAT_S
+            settings, server_id=server_id, file=file, pos=start, heartbeat=DUMP_HEARTBEAT_S
         )
-    return LogStream(connection, file, pos)
+    stream = LogStream(connection, file, start)
+    try:
+        stream.skip_to(pos)
+    except BaseException:
+        stream.close()
+        raise
+    return stream

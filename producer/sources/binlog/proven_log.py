@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from producer.errors import SourceRefusedError
+from producer.sources.binlog.binlog_dump import BEGIN
 from producer.sources.binlog.log_proof import (
     build_other_history_error,
     build_proofs,
@@ -32,7 +33,6 @@ class _FilePurgedError(SourceRefusedError):
     """The file of a proof was purged."""
 
 
-_BEGIN = 4
 _NO_FILE = "could not find first log file"
 
 
@@ -116,7 +116,7 @@ class ProvenLog:
         """Return the proof by the first event of `file`, which is the only one until an event is
         captured; empty if the file is.
         """
-        stream = self._open_stream(file, _BEGIN)
+        stream = self._open_stream(file, BEGIN)
         try:
             return build_proofs([stream.read_first_event()])
         except NoEventError:
