@@ -18,6 +18,7 @@ from producer.sources.binlog.flavour import BinlogFlavour
 from schemas.config.model import SourceConfig
 from schemas.errors import ServerConnectError
 from schemas.findings import START_OVER
+from schemas.io.certificates import explain_refused_certificate
 from schemas.io.mysql_connection import MYSQL_SESSION_SQL
 from schemas.io.server_errors import choose_mysql_remedy, format_mysql_error
 
@@ -117,6 +118,8 @@ def _translate_mysql_error(error: pymysql.MySQLError) -> CaptureError:
     """Return the error of capture for a driver error: transient, or refused with a remedy."""
     code = error.args[0] if error.args else 0
     text = format_mysql_error(error)
+    if (remedy := explain_refused_certificate(error)) is not None:
+        return SourceRefusedError(f"a certificate is refused: {text}", remedy)
     if code in _TRANSIENT or isinstance(error, pymysql.InterfaceError):
         return TransientSourceError(f"the source cannot be reached at the moment: {text}")
     if code == _PURGED:

@@ -28,6 +28,7 @@ from consumer.targets.checks.table_findings import (
 from consumer.targets.dialect import load_dialect, open_target
 from consumer.targets.session import SqlSession
 from rowlock.errors import CommandError
+from rowlock.inspect.checks.certificate_check import yield_certificate_findings
 from rowlock.inspect.checks.coordination_check import yield_coordination_findings
 from rowlock.inspect.checks.debezium_check import yield_debezium_findings
 from rowlock.inspect.checks.flows import TableFlow, list_flows, yield_mixed_row_findings
@@ -62,6 +63,7 @@ def list_scoped_findings(config: Config) -> list[ScopedFinding]:
             *_yield_spark_findings(config),
             *_yield_state_dir_findings(config),
             *yield_coordination_findings(config),
+            *yield_certificate_findings(config),
             *unreachable,
         ],
     )

@@ -11,6 +11,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from schemas.errors import ServerConnectError, UnsupportedServerError
+from schemas.io.certificates import explain_refused_certificate
 from schemas.io.endpoints import MYSQL_SERVER, explain_wrong_service
 from schemas.io.refused_logins import CORRECT_LOGIN, REFUSED_LOGINS
 from schemas.io.server_errors import explain_mysql_version_refusal, note_read
@@ -185,12 +186,13 @@ def build_mysql_tls_options(source: SourceConfig) -> dict[str, Any]:
 
 def _explain_connect_error(error: Exception, user: str, host: str, port: int) -> ServerConnectError:
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-    remedy = _REMEDIES.get(code, "see the server's message")
-    if code in _UNREACHABLE or not code:
+    certificate = explain_refused_certificate(error)
+    remedy = certificate or _REMEDIES.get(code, "see the server's message")
+    if not certificate and (code in _UNREACHABLE or not code):
         remedy = explain_wrong_service(host, port, MYSQL_SERVER) or remedy
     return ServerConnectError(
         f"cannot connect to the database as {user}@{host}:{port}: "
         f"{error.args[-1] if error.args else error} ({code})",
         remedy,
-        transient=code in _TRANSIENT,
+        transient=code in _TRANSIENT and not certificate,
     )

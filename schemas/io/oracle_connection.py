@@ -12,6 +12,7 @@ import ssl
 from typing import TYPE_CHECKING, Any, Protocol
 
 from schemas.errors import ServerConnectError
+from schemas.io.certificates import explain_refused_certificate
 from schemas.io.endpoints import explain_wrong_service
 from schemas.io.refused_logins import CORRECT_LOGIN, REFUSED_LOGINS
 
@@ -150,12 +151,13 @@ def _choose_fetch_type(cursor: Any, metadata: Any) -> Any:
 
 def _explain_connect_error(error: Exception, config: OracleServer) -> ServerConnectError:
     code = get_oracle_error_code(error)
-    remedy = _REMEDIES.get(code, "see the server's message")
-    if code == _UNREACHABLE or not code:
+    certificate = explain_refused_certificate(error)
+    remedy = certificate or _REMEDIES.get(code, "see the server's message")
+    if not certificate and (code == _UNREACHABLE or not code):
         remedy = explain_wrong_service(config.host, config.port, ORACLE_LISTENER) or remedy
     where = f"{config.user}@{config.host}:{config.port}/{config.database}"
     return ServerConnectError(
         f"cannot connect to Oracle as {where}: {format_oracle_error(error)} ({code or type(error).__name__})",
         remedy,
-        transient=code in _TRANSIENT,
+        transient=code in _TRANSIENT and not certificate,
     )

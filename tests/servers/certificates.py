@@ -34,12 +34,12 @@ class Authority:
         self.ca = folder / f"{name.replace(' ', '-')}.pem"
         self.ca.write_bytes(self._signed.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, *names: str) -> Issued:
+    def issue(self, *names: str, until: datetime | None = None) -> Issued:
         """Return a certificate whose common name is the first of `names` and whose alternative names are
-        all."""
+        all. `until`: when it expires (default: in a day)."""
         key = ec.generate_private_key(ec.SECP256R1())
         alternatives = x509.SubjectAlternativeName([_alternative(name) for name in names])
-        begun = _begin(_name(names[0]), self._name, key.public_key()).add_extension(
+        begun = _begin(_name(names[0]), self._name, key.public_key(), until).add_extension(
             alternatives, critical=False
         )
         signed = begun.sign(self._key, hashes.SHA256())
@@ -62,7 +62,7 @@ def _alternative(name: str) -> x509.GeneralName:
 
 
 def _begin(
-    subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey
+    subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey, until: datetime | None = None
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
@@ -71,6 +71,6 @@ def _begin(
         .issuer_name(issuer)
         .public_key(public)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(days=1))
+        .not_valid_before(now - timedelta(days=30))
+        .not_valid_after(until or now + timedelta(days=1))
     )

@@ -20,6 +20,7 @@ from consumer.errors import (
     UniqueViolationError,
 )
 from consumer.targets.postgres.rights import grant_for
+from schemas.io.certificates import explain_refused_certificate
 from schemas.io.refused_logins import CORRECT_LOGIN
 from schemas.io.server_errors import UNKNOWN_THERE, name_catalog_read
 
@@ -140,5 +141,8 @@ def build_consumer_error(error: psycopg.Error, where: str, user: str, hint: str 
 
 def build_connect_error(error: psycopg.Error, where: str, user: str) -> ConsumerError:
     """Return the consumer's error of a connection that was not made. It always has a remedy."""
+    if (remedy := explain_refused_certificate(error)) is not None:
+        message = f"{where}: a certificate is refused: {describe_server_error(error, '')}"
+        return TargetConfigError(message, remedy)
     found = build_consumer_error(error, where, user)
     return found if found.problem.action else type(found)(found.problem.what, _NOT_CONNECTED)
