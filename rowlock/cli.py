@@ -278,6 +278,7 @@ def verify(  # noqa: PLR0917 - click passes options by name
     """
     config = read_config(config_file)
     from rowlock.commands.tables import SHOWN, verify_lines
+    from rowlock.commands.verify_progress import follow_verify
     from rowlock.inspect.pairs import list_table_pairs
     from rowlock.inspect.verify import verify_pairs as compare
 
@@ -290,12 +291,14 @@ def verify(  # noqa: PLR0917 - click passes options by name
             + (f" ({table})" if table else "")
         )
     equal = True
-    for result in compare(config, pairs, settle_s=settle_s):
-        equal = equal and result.equal
-        if output == "json":
-            click.echo(json.dumps({"version": 1, **result.as_dict()}))
-        else:
-            click.echo("\n".join(verify_lines(result, len(result.findings) if show_all else SHOWN)))
+    with follow_verify(config) as progress:
+        for result in compare(config, pairs, settle_s=settle_s, on_page=progress.show_page):
+            equal = equal and result.equal
+            progress.clear_line()
+            if output == "json":
+                click.echo(json.dumps({"version": 1, **result.as_dict()}))
+            else:
+                click.echo("\n".join(verify_lines(result, len(result.findings) if show_all else SHOWN)))
     sys.exit(FINE if equal else FINDING)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol, Self, cast
 
 from consumer.errors import ConsumerError, TargetConfigError, UnitStoppedError
@@ -38,7 +39,7 @@ LONGEST_PAUSE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class VerifyLimits:
-    """The limits of a comparison, and its clock."""
+    """The limits of a comparison, its clock, and what follows it."""
 
     settle_s: float
     """Seconds that suspects may take to settle."""
@@ -50,6 +51,8 @@ class VerifyLimits:
     """Monotonic seconds."""
     sleep: Callable[[float], None] = time.sleep
     """Waits for a number of seconds."""
+    on_page: Callable[[int, int], None] = lambda _source, _target: None
+    """Called after each page with the rows of the source and of the target that were compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +108,15 @@ def verify_pairs(
     settle_s: float,
     page: int = COMPARED_PAGE_ROWS,
     suspects: int = SUSPECTS,
+    on_page: Callable[[TablePair, int, int], None] = lambda _pair, _source, _target: None,
 ) -> Iterator[PairResult]:
-    """Compare each pair. Raises CommandError if a server does not answer."""
-    limits = VerifyLimits(settle_s, page, suspects)
+    """Compare each pair. Raises CommandError if a server does not answer.
+
+    `on_page`: called after each page with the pair and the compared rows of its source and its target.
+    """
     claims: dict[str, list[TablePair]] = {}
     for pair in pairs:
+        limits = VerifyLimits(settle_s, page, suspects, on_page=partial(on_page, pair))
         if pair.problem:
             yield PairResult(pair, problem=pair.problem)
             continue
@@ -237,16 +244,20 @@ class _Comparison:
         for source in self.sides.yield_source_pages():
             target = self.sides.fetch_target_rows(source)
             self.rows += len(source)
+            self.limits.on_page(self.rows, 0)
             if not self._add_suspects(source, target):
                 return False
         return True
 
     def _compare_target_pages(self) -> bool:
         """Compare the target page by page. False: there are too many differences to continue."""
+        count = 0
         for target in self.sides.yield_target_pages():
             source = self.sides.fetch_source_rows(target.values())
             # Rows on both sides were compared above; here only rows that the source lacks are new.
             alone = {key: row for key, row in target.items() if key not in source}
+            count += len(target)
+            self.limits.on_page(self.rows, count)
             if not self._add_suspects({}, alone):
                 return False
         return True
