@@ -8,7 +8,7 @@ from typing import Literal, cast
 
 import msgspec
 
-from consumer.errors import UnitStoppedError
+from consumer.errors import CopyNeededError, UnitStoppedError
 from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import ApplyUnit
@@ -16,6 +16,7 @@ from consumer.tables.definition import ActiveDefinition, prepare_definition
 from consumer.tables.router import TableRoute, compute_routes_fingerprint, resolve_route
 from consumer.tables.shared_topics import find_sharing_problem
 from consumer.tables.stored import StoredDefinition, decode_stored
+from consumer.tables.target_checks import explain_changed_names
 from consumer.targets.base import EventTables, UnitTarget
 from schemas.table.model import Table
 from schemas.table.names import TableName
@@ -159,5 +160,9 @@ def load_active_definition(
     """Return the active definition of the stored definition `text`, from `tables` if it is cached."""
     cached = tables.get(spec.place)
     if cached is None or cached.text != text:
-        cached = tables[spec.place] = resolve_definition(spec, session, decode_stored(text))
+        stored = decode_stored(text)
+        routed = resolve_route(spec.routes, spec.source, stored.table.db, stored.table.name)
+        if why := explain_changed_names(stored, routed):
+            raise CopyNeededError(why, cause="definition")
+        cached = tables[spec.place] = resolve_definition(spec, session, stored)
     return cached

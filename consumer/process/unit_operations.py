@@ -178,15 +178,15 @@ class UnitOperations:
             misfit = self._looks.find_misfit(sessions.get_connection(0), unit, taken.definition)
             if misfit is not None:
                 raise UnitStoppedError.from_problem(misfit)
-        lost = self._looks.find_lost_rows(unit, taken.definition, taken.lowest.offset)
-        if lost is not None and taken.lowest.offset + 1 >= end:
-            raise lost  # otherwise the attempt raises it, or finds where a copy begins
+        lacks = self._looks.find_needed_copy(unit, taken.definition, taken.lowest.offset)
+        if lacks is not None and taken.lowest.offset + 1 >= end:
+            raise lacks  # otherwise the attempt raises it, or finds where a copy begins
         if taken.definition is None and debezium:
             spec = self._stretches.build_spec(unit, taken.epoch, taken.was)
             stopped = define_unit(self._pipeline, spec, sessions)
             if stopped is not None:
                 return build_stop(unit, taken.epoch, encode_problem(stopped))
-        here = here or taken.gap or taken.was is not None or lost is not None
+        here = here or taken.gap or taken.was is not None or lacks is not None
         return self._stretches.catch_up(unit, taken, end, sessions, here=here)
 
     def _record_failure(

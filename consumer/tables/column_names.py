@@ -21,6 +21,18 @@ def keep_names(names: Mapping[str, str], after: Table, changes: ColumnChanges) -
     return {name: there for name, there in names.items() if name in stay}
 
 
+def follow_route(
+    names: Mapping[str, str], by_route: Mapping[str, str], renames: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the map with the names that a route's `rename` gives now.
+
+    `by_route`: the names that it gave when the map was made. A name that it still gives may have another
+    spelling in the target, and keeps it.
+    """
+    kept = {name: there for name, there in names.items() if by_route.get(name) == renames.get(name)}
+    return {**renames, **kept}
+
+
 def adopt_spelling(
     names: Mapping[str, str], columns: Iterable[str], spelled: Mapping[str, str]
 ) -> dict[str, str]:
@@ -33,13 +45,24 @@ def adopt_spelling(
 
 
 def translate_changes(
-    changes: ColumnChanges, before: Mapping[str, str], after: Mapping[str, str]
+    changes: ColumnChanges,
+    before: Mapping[str, str],
+    after: Mapping[str, str],
+    rerouted: Iterable[str] = (),
+    by_route: Iterable[str] = (),
 ) -> ColumnChanges:
     """Return a statement's changes of columns in the target's names, by the maps before and after it.
 
-    A column that keeps its name in the target is not renamed.
+    A column that keeps its name in the target is not renamed. `by_route`: the columns to which the route
+    gives a name. `rerouted`: columns that the statement does not rename, but the route does now.
     """
-    renamed = {before.get(old, old): new for old, new in changes.renamed.items() if new not in after}
+    named = {*by_route}
+    renamed = {
+        before.get(old, old): after.get(new, new)
+        for old, new in changes.renamed.items()
+        if new not in after or new in named
+    }
+    renamed |= {before.get(name, name): after.get(name, name) for name in rerouted}
     return replace(
         changes,
         renamed={old: new for old, new in renamed.items() if old != new},

@@ -7,7 +7,7 @@ consumer.tables.evolution decides what a new definition does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from dataclasses import replace as with_
 from typing import Any, cast
@@ -30,6 +30,7 @@ from consumer.tables.router import (
     build_topic_table,
     find_duplicate_columns,
     list_unmapped_columns,
+    name_columns,
     resolve_route,
     select_written_columns,
 )
@@ -121,7 +122,7 @@ def prepare_definition(
         raise UnitStoppedError(
             f"{source.db}.{source.name} of {source_name}: no route of the pipeline names this table"
         )
-    same = session.column_names
+    stored, same = name_columns(stored, routed), session.column_names
     if twice := find_duplicate_columns(stored, routed, same):
         raise UnitStoppedError.from_problem(merge_findings(twice))
     expected = build_stored_table(stored, routed)
@@ -153,7 +154,7 @@ def prepare_definition(
     except (TargetConfigError, SchemaError) as error:
         raise UnitStoppedError.from_problem(error.problem) from error
     written = omit_unwritten_columns(source, stored.names, expected.column_names)
-    decode, decode_row, row = _make_event_functions(written, target, routed, debezium)
+    decode, decode_row, row = _make_event_functions(written, stored.names, target, routed, debezium)
     return ActiveDefinition(
         text=stored.encode(),
         stored=stored,
@@ -167,7 +168,8 @@ def prepare_definition(
         row=row,
         narrow=_list_narrow_columns(expected, there) if routed.policy == "ignore" else (),
         ordered=routed.topic is None
-        and are_ranges_alike(source, there, added),  # a topic lists keys in any order
+        # a topic lists keys in any order
+        and are_ranges_alike(source.with_renamed_columns(stored.names), there, added),
     )
 
 
@@ -201,10 +203,17 @@ def _list_narrow_columns(expected: Table, there: Table) -> tuple[str, ...]:
 
 
 def _make_event_functions(
-    source: Table, target: TargetTable, routed: ResolvedRoute, debezium: ConnectorModes | None
+    source: Table,
+    names: Mapping[str, str],
+    target: TargetTable,
+    routed: ResolvedRoute,
+    debezium: ConnectorModes | None,
 ) -> tuple[DecodeEvent, DecodeEvent, Callable[[Any], Row]]:
     if debezium is None:
-        fast = make_row_decoder(source, list_ordering_columns(target))
+        ordering = list_ordering_columns(target)
+        fast = make_row_decoder(
+            source, {name for name in source.column_names if names.get(name, name) in ordering}
+        )
         return make_event_decoder(source), fast, make_image_converter(source, routed.added)
     decode = DebeziumDecoder(source, debezium)
     values: Row = tuple(value for _, value in routed.added)

@@ -17,6 +17,7 @@ from msgspec import structs
 
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import TargetTable, TargetTopic, TopicOptions
+from consumer.tables.column_names import follow_route
 from consumer.tables.stored import StoredDefinition
 from consumer.targets.checks.column_fit import find_lossy_columns
 from consumer.targets.checks.column_spelling import explain_missing_columns
@@ -47,6 +48,8 @@ class TableRoute:
     add: tuple[tuple[str, str], ...] = ()
     policy: SchemaChangePolicy = "lenient"
     topic: TopicOptions | None = None
+    renames: tuple[tuple[str, str], ...] = ()
+    """(column, its name in the target) pairs."""
 
     @classmethod
     def build_routes(
@@ -63,6 +66,7 @@ class TableRoute:
                 tuple(each.add.items()),
                 each.schema_changes or config.schema_changes,
                 None if topics is None else build_topic_options(each.kafka or TopicConfig(), topics),
+                tuple(each.rename.columns.items()),
             )
             for each in config.routes
         )
@@ -96,6 +100,8 @@ class ResolvedRoute:
     added: tuple[tuple[str, str], ...] = ()
     policy: SchemaChangePolicy = "lenient"
     topic: TopicOptions | None = None
+    """Columns have their names in the target here."""
+    renames: tuple[tuple[str, str], ...] = ()
 
     @property
     def added_names(self) -> tuple[str, ...]:
@@ -105,6 +111,10 @@ class ResolvedRoute:
     def where(self) -> dict[str, str] | None:
         """The condition for this source's rows in the target table; None if all rows are its own."""
         return dict(self.added) or None
+
+    def select_renames(self, source: Table) -> dict[str, str]:
+        """Return the columns of `source` to which the route gives another name: source name → target name."""
+        return {name: there for name, there in self.renames if name != there and name in source.column_names}
 
 
 def resolve_route(routes: Iterable[TableRoute], source: str, db: str, table: str) -> ResolvedRoute | None:
@@ -116,10 +126,20 @@ def resolve_route(routes: Iterable[TableRoute], source: str, db: str, table: str
             words = {"db": db, "table": table, "source": source}
             schema, name = fill_place(route.to, words)
             added = tuple((column, fill_template(template, words)) for column, template in route.add)
-            return ResolvedRoute(
-                schema=schema, table=name, added=added, policy=route.policy, topic=route.topic
-            )
+            topic = None if route.topic is None else _rename_in_options(route.topic, dict(route.renames))
+            return ResolvedRoute(schema, name, added, route.policy, topic, route.renames)
     return None
+
+
+def _rename_in_options(options: TopicOptions, renames: Mapping[str, str]) -> TopicOptions:
+    """Return a topic's options with the target's names of columns; the configuration has the source's."""
+    return replace(
+        options,
+        key=tuple(renames.get(name, name) for name in options.key),
+        columns=tuple(renames.get(name, name) for name in options.columns),
+        where=tuple((renames.get(name, name), values) for name, values in options.where),
+        masks=tuple((renames.get(name, name), mask) for name, mask in options.masks),
+    )
 
 
 def compute_routes_fingerprint(routes: Iterable[TableRoute]) -> str:
@@ -128,15 +148,22 @@ def compute_routes_fingerprint(routes: Iterable[TableRoute]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
+def name_columns(stored: StoredDefinition, routed: ResolvedRoute) -> StoredDefinition:
+    """Return `stored` with the names that its columns have in the target by the route as it is now."""
+    renames = routed.select_renames(stored.table)
+    names = follow_route(stored.names, stored.route_names, renames)
+    return replace(stored, names=names, route_names=renames)
+
+
 def build_desired_table(
     source: Table, routed: ResolvedRoute, names: Mapping[str, str] | None = None
 ) -> Table:
     """Return the target table that rowlock creates for `source`. Added columns are last, but first in
     every key.
 
-    `names`: columns of the source that have other names in the target.
+    `names`: columns of the source that have other names in the target; None: those that the route gives.
     """
-    renamed = source.with_renamed_columns(names) if names else source
+    renamed = source.with_renamed_columns(routed.select_renames(source) if names is None else names)
     first = tuple(IndexPart(column=name) for name in routed.added_names)
     return Table(
         db=routed.schema,
@@ -155,23 +182,26 @@ def build_stored_table(stored: StoredDefinition, routed: ResolvedRoute) -> Table
 
 
 def find_duplicate_columns(stored: StoredDefinition, routed: ResolvedRoute, same: NameRules) -> list[Finding]:
-    """Return a finding for each column of `add:` with the name of a source column, and for each source
-    column with the name that the target has for another one.
+    """Return a finding for each column of `add:` with the name of a source column, and for each two source
+    columns whose names are one to the target.
     """
-    source, names = stored.table, stored.names
+    source = stored.table
     place, table = f"target table {routed.schema}.{routed.table}", format_table_text(source.db, source.name)
-    mapped = {same.fold_name(there): name for name, there in names.items() if name in source.column_names}
-    both = [
-        Finding(
-            "error",
-            place,
-            f"the columns {other} and {name} of {table} would both be written to its column {names[other]}",
-            "rename one of the two at the source, or drop the target table, and copy the table",
-        )
-        for name in source.column_names
-        if name not in names and (other := mapped.get(same.fold_name(name))) is not None
-    ]
-    own = {same.fold_name(stored.get_target_name(name)) for name in source.column_names}
+    both: list[Finding] = []
+    own: dict[str, str] = {}
+    for name in sorted(source.column_names, key=lambda name: name not in stored.names):
+        there = stored.get_target_name(name)
+        other = own.setdefault(same.fold_name(there), name)
+        if other != name:
+            finding = Finding(
+                "error",
+                place,
+                f"the columns {other} and {name} of {table} would both be written to its column "
+                f"{stored.get_target_name(other)}",
+                f"give one of the two another name in the route (rename: {{columns: {{{name}: …}}}}) or at "
+                "the source, or drop the target table, and copy the table",
+            )
+            both.append(finding)
     return both + [
         Finding(
             "error",

@@ -51,7 +51,7 @@ def explain_key_clash(
         return ""
     # A routing key without the key of the source's table has many rows anyway, and their records
     # distinguish them.
-    if all(not one.issuperset(of.key.columns) for _, of in sides) and "plain" not in nameless:
+    if all(not one.issuperset(_list_primary(*side)) for side in sides) and "plain" not in nameless:
         return ""
     return "rows of the two tables with equal keys would have the same key in the topic"
 
@@ -59,7 +59,13 @@ def explain_key_clash(
 def _list_key_columns(routed: ResolvedRoute, table: Table) -> set[str]:
     """Return the columns of a record's key, which contains them by name."""
     key = () if routed.topic is None else routed.topic.key
-    return set(key or (*routed.added_names, *table.key.columns))
+    return set(key or (*routed.added_names, *_list_primary(routed, table)))
+
+
+def _list_primary(routed: ResolvedRoute, table: Table) -> list[str]:
+    """Return the columns of the table's key by their names in the topic."""
+    renames = routed.select_renames(table)
+    return [renames.get(name, name) for name in table.key.columns]
 
 
 def find_sharing_problem(

@@ -20,6 +20,7 @@ class _ExtraFields(msgspec.Struct, omit_defaults=True):
     """Fields beside the table's own; readers of tables ignore them."""
 
     written_as: dict[str, str] = msgspec.field(name="written_as", default_factory=dict)
+    route_names: dict[str, str] = msgspec.field(name="by_route", default_factory=dict)
     retained_columns: tuple[str, ...] = msgspec.field(name="left", default=())
     rows_missing: bool = msgspec.field(name="lost", default=False)
     columns_stable_since: int | None = msgspec.field(name="since", default=None)
@@ -53,6 +54,8 @@ class StoredDefinition:
     unmapped_columns: tuple[str, ...] = ()
     """Columns, by their names in the target, that the target lacks and that are not written (`ignore`).
     If the target gets such a column later, its rows lack the values of the time before."""
+    route_names: Mapping[str, str] = field(default_factory=dict)
+    """The names that the route's `rename` gave when `names` was made: source name → target name."""
     snapshot: tuple[int, int] | None = None
     """Offsets of the first and the last row of the Debezium snapshot with which the unit continues.
     Before the last row the unit deletes the rows that the source has deleted."""

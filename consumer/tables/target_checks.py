@@ -11,6 +11,7 @@ from consumer.tables.router import (
     TableRoute,
     build_stored_table,
     find_duplicate_columns,
+    name_columns,
     resolve_route,
 )
 from consumer.tables.stored import StoredDefinition
@@ -87,6 +88,23 @@ def describe_lost_rows(place: str) -> str:
     return (
         f"{place}: the target table was dropped, and the copy of another source's table created it again: "
         "the rows of this source are not in it"
+    )
+
+
+def explain_changed_names(stored: StoredDefinition, routed: ResolvedRoute | None) -> str:
+    """Return why the unit needs a copy of its table: the route's `rename` gives its columns other names
+    than the target has; "": it does not.
+    """
+    if routed is None or (now := name_columns(stored, routed)).names == stored.names:
+        return ""
+    changed = [
+        f"{name} from {stored.get_target_name(name)} to {now.get_target_name(name)}"
+        for name in stored.table.column_names
+        if stored.get_target_name(name) != now.get_target_name(name)
+    ]
+    return (
+        f"{routed.schema}.{routed.table}: the route's `rename` changed the target's name of column "
+        f"{', '.join(changed)}, and only a copy of the table brings the values under the new name"
     )
 
 

@@ -88,6 +88,12 @@ class DropTable:
     table: Table
 
 
+def list_new_names(change: AlterTable) -> list[str]:
+    """Return the names that columns get by a change."""
+    added = [step.column.name for step in change.steps if isinstance(step, AddColumn)]
+    return added + [step.new for step in change.steps if isinstance(step, RenameColumn)]
+
+
 def apply_alterations(change: AlterTable) -> Table:
     """Return the table after all steps. Consecutive renames are one step, so names may be swapped."""
     table = change.table

@@ -16,7 +16,12 @@ from typing import cast
 
 from consumer.errors import ConsumerError, MissingGrantError, TargetConfigError, TransientError
 from consumer.spark.query import parse_slots
-from consumer.tables.router import build_desired_table, build_topic_table, find_duplicate_columns
+from consumer.tables.router import (
+    build_desired_table,
+    build_topic_table,
+    find_duplicate_columns,
+    name_columns,
+)
 from consumer.tables.stored import StoredDefinition
 from consumer.tables.target_checks import judge_target_table
 from consumer.targets.base import EventTables, UnitTarget
@@ -31,7 +36,12 @@ from rowlock.errors import CommandError
 from rowlock.inspect.checks.certificate_check import yield_certificate_findings
 from rowlock.inspect.checks.coordination_check import yield_coordination_findings
 from rowlock.inspect.checks.debezium_check import yield_debezium_findings
-from rowlock.inspect.checks.flows import TableFlow, list_flows, yield_mixed_row_findings
+from rowlock.inspect.checks.flows import (
+    TableFlow,
+    list_flows,
+    yield_mixed_row_findings,
+    yield_rename_findings,
+)
 from rowlock.inspect.checks.label_check import yield_ambiguous_row_findings
 from rowlock.inspect.scopes import FindingScope, ScopedFinding, attach_scope, attach_source_scopes
 from rowlock.views.kafka import KafkaView
@@ -198,6 +208,8 @@ def _yield_target_findings(
         for flow in mine:
             feeding = [other for other in found if other.place == flow.place]
             yield from attach_scope(FindingScope.PIPELINE, name, yield_mixed_row_findings(config, feeding))
+        found_renames = yield_rename_findings(config, name, mine)
+        yield from attach_scope(FindingScope.SETTING, name, found_renames)
         target = options.target
         try:
             session = open_target(config.targets[target], name="rowlock check")
@@ -295,7 +307,7 @@ def _judge_flow(
             FindingScope.TABLE, flow.target, _judge_topic(config, flow, cast(EventTables, session))
         )
         return
-    defined = StoredDefinition(flow.table)
+    defined = name_columns(StoredDefinition(flow.table), flow.routed)
     own = judge_target_table(session, defined, flow.routed)
     yield from attach_scope(FindingScope.TABLE, flow.target, own)
     if len(feeding) > 1:
@@ -316,7 +328,9 @@ def _judge_flow(
 
 def _judge_topic(config: Config, flow: TableFlow, session: EventTables) -> Iterator[Finding]:
     """Judge a topic by what would stop a unit when it opens it."""
-    twice = find_duplicate_columns(StoredDefinition(flow.table), flow.routed, EXACT)
+    twice = find_duplicate_columns(
+        name_columns(StoredDefinition(flow.table), flow.routed), flow.routed, EXACT
+    )
     if twice:
         yield from twice
         return

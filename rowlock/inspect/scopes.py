@@ -22,6 +22,7 @@ class FindingScope(Enum):
     TARGET = "target"
     PIPELINE = "pipeline"
     TABLE = "table"
+    SETTING = "setting"  # a key of the configuration that has no effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def explain_refused_start(
     errors = [each for each in found if each.is_error]
     if any(each.scope is FindingScope.EVERYTHING for each in errors):
         return "refused to start; see above"
-    if all_needed and any(each.scope is not FindingScope.TABLE for each in errors):
+    if all_needed and any(each.scope not in (FindingScope.TABLE, FindingScope.SETTING) for each in errors):
         return "refused to start: it could not catch up; see above"
     bad = {scope: {each.name for each in errors if each.scope is scope} for scope in FindingScope}
     if pipelines:
@@ -120,6 +121,8 @@ def _describe_consequence(each: ScopedFinding) -> str:
             return f"nothing is applied to target {each.name} until this is corrected; the others continue"
         case FindingScope.PIPELINE:
             return f"pipeline {each.name} does not run until this is corrected; the others continue"
+        case FindingScope.SETTING:
+            return f"{each.finding.place} has no effect until this is corrected"
         case _:
             return (
                 f"{each.finding.place} is left out or stops until this is "

@@ -88,10 +88,12 @@ class TableSides:
 
 
 def find_target_names(pair: TablePair, units: Mapping[str, UnitState]) -> Mapping[str, str]:
-    """Return the source's columns that have another name in the target, by the unit's stored definition.
+    """Return the source's columns that have another name in the target, by the unit's stored definition, or
+    by the route before there is one.
 
     `units`: topic → state of the pipeline's units.
     """
+    renames = pair.routed.select_renames(pair.table)
     place = (pair.table.db, pair.table.name)
     for topic, state in units.items():
         stored = (
@@ -100,5 +102,6 @@ def find_target_names(pair: TablePair, units: Mapping[str, UnitState]) -> Mappin
             else None
         )
         if stored is not None and (stored.table.db, stored.table.name) == place:
-            return stored.names
-    return {}
+            new = {*pair.table.column_names}.difference(stored.table.column_names)
+            return {name: there for name, there in renames.items() if name in new} | dict(stored.names)
+    return renames

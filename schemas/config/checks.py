@@ -215,6 +215,19 @@ def _check_route(route: Route, earlier: list[Route], place: tuple[str, ...], doc
     _check_placeholders(route.to, (*place, "to"), document)
     for column, text in route.add.items():
         _check_placeholders(text, (*place, "add", column), document)
+    _check_renames(route, (*place, "rename", "columns"), document)
+
+
+def _check_renames(route: Route, place: tuple[str, ...], document: YamlDocument) -> None:
+    """Add a problem for a new name that is empty, or that another column of the route has in the target."""
+    taken = dict.fromkeys(route.add, "the route adds a column of that name (`add`)")
+    for column, name in route.rename.columns.items():
+        if not name or name in taken:
+            seen = (
+                f"{name!r} cannot be the name of {column!r} in the target: {taken.get(name, 'it is empty')}"
+            )
+            document.add_problem((*place, column), seen, "choose another name")
+        taken[name] = f"{column!r} has that name, too"
 
 
 def _check_pattern(pattern: str, place: tuple[str, ...], document: YamlDocument) -> None:

@@ -27,6 +27,7 @@ from schemas.config.model import (
     KafkaConfig,
     KafkaTargetConfig,
     PipelineConfig,
+    RenameConfig,
     Route,
     SourceConfig,
     SparkConfig,
@@ -235,6 +236,8 @@ def _find_nested_model(model: type[BaseModel], key: str) -> type[BaseModel]:
     )
     if model is Route and key == "kafka":
         return TopicConfig
+    if model is Route and key == "rename":
+        return RenameConfig
     return next((found for name, found in nested if name == key), model)
 
 

@@ -42,6 +42,7 @@ __all__ = [
     "KafkaTargetConfig",
     "OnlineDdlConfig",
     "PipelineConfig",
+    "RenameConfig",
     "RepairConfig",
     "Route",
     "SourceConfig",
@@ -82,6 +83,17 @@ class RepairConfig(ConfigModel):
         return {"mode": value} if isinstance(value, str) else value
 
 
+class RenameConfig(ConfigModel):
+    """Names in the target. (For the name of a table, write a route of its own with `to`.)"""
+
+    columns: dict[str, str] = Field(
+        default_factory=dict,
+        description="Column → its name in the target, for names that the target cannot have. It applies to "
+        "every table of the route that has the column. A changed entry takes effect with a copy of the "
+        "table. All other keys name a column as the source does.",
+    )
+
+
 class Route(ConfigModel):
     """A route: source tables, and the target tables that they go to. The first route that matches a table is
     used; a table without one is not applied."""
@@ -99,6 +111,9 @@ class Route(ConfigModel):
         description="Columns to add to every row, with their text; `{source}`, `{db}`, `{table}` are filled "
         "in. They join the primary key and every unique key of tables that rowlock creates, so that "
         "many sources fit into one table.",
+    )
+    rename: RenameConfig = Field(
+        default_factory=RenameConfig, description="Columns that have another name in the target."
     )
     schema_changes: SchemaChanges | None = Field(
         default=None, description="For the tables of this route, instead of the pipeline's setting."

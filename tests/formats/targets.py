@@ -60,6 +60,7 @@ def _stored() -> StoredDefinition:
         columns_stable_since=4711,
         emptied_at=4712,
         unmapped_columns=("extra",),
+        route_names={"age": "age_"},
         snapshot=(17, 18),
     )
 

@@ -103,7 +103,8 @@ def outcome(
     if report.held:
         return f"{report.held} rows were held"
     table, rows = played.rows(name)
-    columns = [each for each in table.column_names if policy != "ignore" or unit.has(each)]
+    names = {**statement.names, **statement.renames}
+    columns = [each for each in table.column_names if policy != "ignore" or unit.has(names.get(each, each))]
     at = [table.column_names.index(column) for column in columns]
     expected = sorted((tuple(row[i] for i in at) for row in rows), key=str)
     found = sorted(unit.target_rows(columns), key=str)
@@ -112,7 +113,7 @@ def outcome(
     missing = (
         "v" not in table.column_names and isinstance(verdict, AdoptDefinition) and not verdict.columns.renamed
     )
-    if missing and unit.has(statement.names.get("v", "v")) == (policy == "evolve"):
+    if missing and unit.has(names.get("v", "v")) == (policy == "evolve"):
         return "the dropped column"
     return None
 

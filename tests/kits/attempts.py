@@ -318,7 +318,10 @@ class TopicUnit(RealUnit):
         self.real, self.spec, self.lanes = real, spec, real.lanes
         self.unit = type(self)._unit(played.topic(name), policy)
         self.raw = played.raw[name]
-        self.routes = (TableRoute("*.*", f"{real.schema}.{{table}}_{policy}", policy=policy),)
+        renames = tuple(played.names[name].renames.items()) if name in played.names else ()
+        self.routes = (
+            TableRoute("*.*", f"{real.schema}.{{table}}_{policy}", policy=policy, renames=renames),
+        )
         self.place = (real.schema, f"{name}_{policy}")
         self.source = type("Named", (), {"name": "s"})()  # type: ignore[assignment]
         self.topic = [value for _, value in self.raw]

@@ -72,6 +72,7 @@ from schemas.wire.event import ColumnChanges
 from schemas.wire.position import ZERO
 from tests.kits.apply import FakeSource
 from tests.sim.actors import AttemptActors, after_a_step, build_step_table, in_steps, unmet
+from tests.sim.changing_renames import Renames
 from tests.sim.changing_wide import unique_change, wide
 from tests.sim.truth import Wrong
 
@@ -729,7 +730,8 @@ class WaitsForAPerson(Exception):  # noqa: N818  # nothing is wrong
 class SchemaChangeSimulation:
     """One history. `often`: how many of a source's changes are statements; None: drawn. `policy`: None: one
     that changes target tables, drawn. `wide`: statements of several actions. `mapped`: an earlier version has
-    left a second column, and `a` is written to `a_2`.
+    left a second column, and `a` is written to `a_2`. `renaming`: the route gives columns other names, and a
+    person changes these now and then.
 
     Under `ignore` and `stop` a person changes the target table, so the history is of one source: which of two
     the table is to fit is not asked here.
@@ -743,6 +745,7 @@ class SchemaChangeSimulation:
         *,
         wide: bool = False,
         mapped: bool = False,
+        renaming: bool = False,
     ) -> None:
         self.rng = rng = random.Random(seed)
         drawn: SchemaChangePolicy = rng.choice(["lenient", "evolve"])
@@ -753,7 +756,9 @@ class SchemaChangeSimulation:
         add = (("branch", "{source}"),) if count > 1 else ()
         self.routes = (TableRoute("bank.*", "public.{table}", add, self.policy),)
         self._connections = self.copies = self.changed_by_hand = 0
-        self.mapped = mapped
+        self.mapped, self.renames = mapped, Renames(seed, many=count > 1) if renaming else None
+        if self.renames is not None:
+            self.routes = self.renames.build_routes(self.routes)
         self.patience = rng.choice([0.3, 0.01])
         """Probability, per step, that a zombie, or a statement that nobody waits for, goes on."""
         changes, table = [], TABLE
@@ -774,6 +779,12 @@ class SchemaChangeSimulation:
 
     def stopped(self, unit: Unit, report: Report) -> None:
         """A unit may wait for a copy that is on its way; whatever else stops it is wrong here."""
+        units = self.database.state.units.values()
+        if self.renames is not None and all(each.definition is None for each in units):
+            # It was created by the route as it was, before any row: a person drops it, as the message asks.
+            self.database.state = replace(self.database.state, tables={}, rows={})
+            unit.take_over()
+            return
         if self._joins_late(unit, report):
             if unit.branch.changes:
                 unit.branch.step()
@@ -785,6 +796,12 @@ class SchemaChangeSimulation:
         if self.policy == "lenient" and "set `schema_changes: evolve`" in report.message:
             self._change_type(report)
             unit.take_over()
+            return
+        if self._waits_for_new_names(unit, report):
+            unit.take_over()
+            return
+        if "would both be written to its column" in report.message and self.renames is not None:
+            self._rename(self.renames.resolve())
             return
         if "would both be written to its column" in report.message:
             self.database.state = replace(self.database.state, tables={}, rows={})
@@ -803,6 +820,21 @@ class SchemaChangeSimulation:
             unit.branch.copied()
             self.copies += 1
         unit.take_over()
+
+    def _waits_for_new_names(self, unit: Unit, report: Report) -> bool:
+        """Return whether a unit waits until another unit of its table has followed the route's new names: the
+        target has columns of the old ones meanwhile."""
+        old = ("and the source has no values for them", "of the source's key")
+        if self.renames is None or not any(words in report.message for words in old):
+            return False
+        others = [self.database.state.units[each.topic].definition for each in self.units if each is not unit]
+        return any(self.renames.find_wrong(decode_stored(each)) for each in others if each is not None)
+
+    def _rename(self, routes: tuple[TableRoute, ...]) -> None:
+        """A person changes the route's `rename`, and every unit starts again by it."""
+        self.routes = routes
+        for unit in self.units:
+            unit.take_over()
 
     def _map_column(self, unit: Unit) -> None:
         stored = StoredDefinition(TABLE, {"a": "a_2"}, ("a",))
@@ -915,6 +947,8 @@ class SchemaChangeSimulation:
     def _disturb(self, unit: Unit) -> None:
         if self.rng.random() < 0.5 and unit.live is not None:
             unit.live.actors = []  # killed; what it sent goes on
+        if self.renames is not None and self.renames.is_changed():
+            self._rename(self.renames.build_routes(self.routes))
         unit.take_over()
 
     def judge(self) -> None:
@@ -937,7 +971,10 @@ class SchemaChangeSimulation:
                 for name in branch.source.table.column_names
                 if self.policy != "ignore" or stored.get_target_name(name) in state.tables[PLACE].column_names
             ]
-            found = {row["id"]: {name: row[stored.get_target_name(name)] for name in written} for row in mine}
+            if self.renames is not None and (wrong := self.renames.find_wrong(stored)):
+                raise Wrong(f"{unit.topic}: {wrong}")
+            key = stored.get_target_name("id")
+            found = {row[key]: {name: row[stored.get_target_name(name)] for name in written} for row in mine}
             if found != {key: {name: row[name] for name in written} for key, row in branch.rows.items()}:
                 raise Wrong(f"{unit.topic}: source {branch.rows}, target {found}")
         if self.policy in ("evolve", "stop"):

@@ -9,11 +9,12 @@ from typing import Any
 from unittest import mock
 
 from consumer.attempt import effects as fx
+from consumer.attempt import spec
 from consumer.attempt.attempt_state import AttemptState
 from consumer.attempt.evolution import in_target, machine
 from consumer.attempt.evolution.machine import TableChanges
 from consumer.attempt.evolution.next_definition import DefinitionSwitch
-from consumer.tables import router
+from consumer.tables import definition, router
 from consumer.tables.evolution import decisions, plans, steps
 from consumer.tables.evolution.plans import TableChange
 from tests.sim.changing import Run
@@ -148,3 +149,43 @@ UNSEEN = {
     "already, what is planned asks for the copy, too; no other statement of the simulation changes values",
     "the end plans again": "tests/unit/test_evolving.py: what others come to need while the statement runs",
 }
+
+
+@contextmanager
+def _changed_names_need_a_copy() -> Iterator[None]:
+    with mock.patch.object(spec, "explain_changed_names", return_value=""):
+        yield
+
+
+@contextmanager
+def _two_columns_are_not_written_as_one() -> Iterator[None]:
+    with (
+        mock.patch.object(plans, "find_duplicate_columns", return_value=[]),
+        mock.patch.object(definition, "find_duplicate_columns", return_value=[]),
+    ):
+        yield
+
+
+@contextmanager
+def _statements_are_read_by_the_names_of_the_target() -> Iterator[None]:
+    with mock.patch.object(plans, "translate_changes", lambda changes, *_: changes):
+        yield
+
+
+@contextmanager
+def _before_images_are_read_by_the_names_of_the_source() -> Iterator[None]:
+    def build(source: Any, _names: Any, *more: Any) -> Any:
+        return _make_functions(source, {}, *more)
+
+    with mock.patch.object(definition, "_make_event_functions", build):
+        yield
+
+
+_make_functions = definition._make_event_functions
+RENAME_RULES: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "changed names need a copy": _changed_names_need_a_copy,
+    "two columns are not written as one": _two_columns_are_not_written_as_one,
+    "statements are read by the names of the target": _statements_are_read_by_the_names_of_the_target,
+    "before-images are read by the names of the source": _before_images_are_read_by_the_names_of_the_source,
+}
+"""Rules for columns to which the route gives another name."""

@@ -12,7 +12,7 @@ from consumer.attempt.evolution import in_target
 from consumer.tables.evolution import plans
 from consumer.tables.router import SchemaChangePolicy
 from tests.sim.changing import SchemaChangeSimulation
-from tests.sim.changing_rules import RULES
+from tests.sim.changing_rules import RENAME_RULES, RULES
 from tests.sim.truth import Wrong
 
 SEEDS = 60
@@ -82,6 +82,19 @@ def test_where_a_statement_is_not_read_by_the_names_of_the_target_some_seed_ends
     """A rename of the mapped column gives its new name to the old column, which the unit does not write."""
     with mock.patch.object(plans, "translate_changes", lambda changes, *_: changes):
         assert any(wrong(seed, OFTEN, policy="lenient", wide=True, mapped=True) for seed in range(NEEDED))
+
+
+@pytest.mark.parametrize("policy", ["lenient", "evolve", "stop", None])
+def test_columns_with_names_of_the_route_end_as_their_source(policy: SchemaChangePolicy | None) -> None:
+    """Also if the source uses these names itself, and if a person changes them meanwhile."""
+    for seed in range(20):
+        SchemaChangeSimulation(seed, OFTEN, policy, wide=True, renaming=True).run()
+
+
+@pytest.mark.parametrize("rule", RENAME_RULES)
+def test_without_a_rule_for_names_of_the_route_some_seed_ends_wrong(rule: str) -> None:
+    with RENAME_RULES[rule]():
+        assert any(wrong(seed, OFTEN, policy="lenient", wide=True, renaming=True) for seed in range(NEEDED))
 
 
 @pytest.mark.parametrize("seed", [1207, 1323])

@@ -846,7 +846,7 @@ def test_a_source_column_with_the_name_of_a_second_one_stops_the_table_until_it_
         "stopped",
         True,
     )
-    assert "rename one of the two at the source" in report.message
+    assert "rename: {columns: {version_2: …}}" in report.message
     other = renamed(tale.source.table, "version_2", "other")
     tale.statement(other, ColumnChanges(renamed={"version_2": "other"}))
     copied(tale)

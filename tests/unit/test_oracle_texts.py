@@ -38,9 +38,9 @@ from consumer.targets.oracle.dialect import SYNTAX
 from consumer.targets.oracle.locks import decode_connection_id, encode_connection_id
 from consumer.targets.oracle.sql import (
     build_oracle_plan,
+    explain_name,
     number_marks,
     render_lock_wait,
-    require_fit,
     restore_spelling,
 )
 from consumer.targets.oracle.values import from_oracle, list_input_sizes, to_oracle, translate_refusals
@@ -206,10 +206,9 @@ def test_names() -> None:
 
 
 def test_names_of_128_bytes_are_the_longest() -> None:
-    require_fit("t", "a" * 128, "é" * 64)
+    assert [explain_name(name) for name in ("a" * 128, "é" * 64)] == ["", ""]
     for name in ("a" * 129, "é" * 65, "", 'a"b', "a\0b"):
-        with pytest.raises(TargetConfigError, match="Oracle has names of 1 to 128 bytes"):
-            require_fit("t", name)
+        assert "Oracle has names of 1 to 128 bytes" in explain_name(name)
 
 
 def test_a_generated_column_is_one_whose_values_the_server_computes() -> None:

@@ -9,7 +9,7 @@ from tests.kits.apply import account_table
 
 BEFORE = StoredDefinition(
     account_table(), {"owner": "holder"}, ("old",), rows_missing=True, columns_stable_since=4, emptied_at=7,
-    unmapped_columns=("note",), snapshot=(3, 9)
+    unmapped_columns=("note",), route_names={"owner": "holder"}, snapshot=(3, 9)
 )  # fmt: skip
 ANEW = {"table", "names", "retained_columns", "rows_missing", "emptied_at", "unmapped_columns"}
 """Fields that another definition says anew; each of the others stays."""

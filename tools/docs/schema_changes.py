@@ -30,7 +30,13 @@ from consumer.tables.evolution.decisions import (
     judge_table_event,
 )
 from consumer.tables.evolution.plans import TableChange, plan_change
-from consumer.tables.router import ResolvedRoute, SchemaChangePolicy, TableRoute, build_desired_table
+from consumer.tables.router import (
+    ResolvedRoute,
+    SchemaChangePolicy,
+    TableRoute,
+    build_desired_table,
+    name_columns,
+)
 from consumer.tables.stored import StoredDefinition
 from consumer.tables.target_checks import find_table_misfit, judge_target_table
 from consumer.targets.alterations import (
@@ -136,15 +142,25 @@ class Statement:
     """The names that an earlier version gave to columns in the target: source name → target name. The
     target keeps a column of the source name, too."""
 
+    renames: Mapping[str, str] = field(default_factory=dict)
+    """The names that the route's `rename` gives: column → its name in the target."""
+
     @property
     def stored(self) -> StoredDefinition:
         """The stored definition before it."""
-        return StoredDefinition(self.before, self.names, tuple(self.names))
+        renames = self.build_route("lenient").select_renames(self.before)
+        return StoredDefinition(
+            self.before, {**self.names, **renames}, tuple(self.names), route_names=renames
+        )
+
+    def build_route(self, policy: SchemaChangePolicy) -> ResolvedRoute:
+        """Return the route of its table."""
+        return ResolvedRoute("d", "t", policy=policy, renames=tuple(self.renames.items()))
 
     @property
     def target(self) -> Table:
         """The target table before it."""
-        there = build_desired_table(self.before, ResolvedRoute("d", "t"), self.names)
+        there = build_desired_table(self.before, ResolvedRoute("d", "t"), self.stored.names)
         return replace(there, columns=(*there.columns, *(Column(name=name, type=OLD) for name in self.names)))
 
 
@@ -172,6 +188,10 @@ _mapped = partial(
     names={"v": "v_2"},
     of="with a second column `v_2`",
 )
+
+
+_renamed = partial(Statement, renames={"v": "v_"}, of="with `rename: {columns: {v: v_}}`")
+_renamed_later = partial(Statement, renames={"w": "w_"}, of="with `rename: {columns: {w: w_}}`")
 
 
 def moved(column: str, at: int) -> Table:
@@ -294,6 +314,22 @@ STATEMENTS: tuple[Statement, ...] = (
     _mapped(
         "ALTER TABLE t DROP COLUMN v, ADD COLUMN v VARCHAR(20)", TABLE, _of(dropped=("v",), added=("v",))
     ),
+    _renamed("ALTER TABLE t ADD v_ INT", added(TABLE, "v_"), _of(added=("v_",))),
+    _renamed("ALTER TABLE t RENAME COLUMN l TO v_", changed(TABLE, "l", name="v_"), _of(renamed={"l": "v_"})),
+    _renamed("ALTER TABLE t RENAME COLUMN v TO w", changed(TABLE, "v", name="w"), _of(renamed={"v": "w"})),
+    _renamed("ALTER TABLE t RENAME COLUMN v TO v_", changed(TABLE, "v", name="v_"), _of(renamed={"v": "v_"})),
+    _renamed(
+        "ALTER TABLE t RENAME COLUMN v TO w, RENAME COLUMN l TO v",
+        changed(changed(TABLE, "v", name="w"), "l", name="v"), _of(renamed={"v": "w", "l": "v"}),
+    ),
+    _renamed("ALTER TABLE t MODIFY v VARCHAR(40)", changed(TABLE, "v", type=_text(40)), _modified("v")),
+    _renamed("ALTER TABLE t DROP COLUMN v", without(TABLE, "v"), _of(dropped=("v",))),
+    _renamed(
+        "ALTER TABLE t DROP COLUMN v, ADD COLUMN v VARCHAR(20)", TABLE, _of(dropped=("v",), added=("v",))
+    ),
+    _renamed_later("ALTER TABLE t RENAME COLUMN v TO w", changed(TABLE, "v", name="w"),
+     _of(renamed={"v": "w"})),
+    _renamed_later("ALTER TABLE t ADD w INT", added(TABLE), _adds),
 )  # fmt: skip
 
 
@@ -327,7 +363,7 @@ def decided(statement: Statement, policy: SchemaChangePolicy) -> DefinitionVerdi
 
 def steps(statement: Statement, policy: SchemaChangePolicy, verdict: AdoptDefinition) -> Sequence[Alteration]:
     """Return the change of the target table. Raises UnitStoppedError and CopyNeededError."""
-    routed = ResolvedRoute("d", "t", policy=policy)
+    routed = statement.build_route(policy)
     change = TableChange(statement.stored, statement.after, policy, verdict.columns, verdict.rewrite)
     found = plan_change(change, statement.target, routed, (), EXACT).alter
     return () if found is None else found.steps
@@ -402,7 +438,8 @@ def _copied(statement: Statement, policy: SchemaChangePolicy) -> str:
 
 def _left_alone(statement: Statement, policy: SchemaChangePolicy) -> str:
     """Return what happens to a target table that is not altered: it may not accept rows any more."""
-    route = TableRoute("*.*", "{db}.{table}", policy=policy)
+    routed = statement.build_route(policy)
+    route = TableRoute("*.*", "{db}.{table}", policy=policy, renames=routed.renames)
     required = tuple(column.name for column in statement.before.columns if not column.nullable)
     real: Any = SimpleNamespace(
         column_names=EXACT,
@@ -410,7 +447,9 @@ def _left_alone(statement: Statement, policy: SchemaChangePolicy) -> str:
         read_table_facts=lambda *_: TableFacts(required=required),
     )
     names = {name: there for name, there in statement.names.items() if name in statement.after.column_names}
-    unfit = find_table_misfit(real, StoredDefinition(statement.after, names), "s", (route,))
+    after = name_columns(StoredDefinition(statement.after, names), routed)
+    names = dict(after.names)
+    unfit = find_table_misfit(real, after, "s", (route,))
     if unfit is not None:
         return f"stops: {unfit.what.partition(': ')[2]}"
     if policy != "ignore":
@@ -420,9 +459,7 @@ def _left_alone(statement: Statement, policy: SchemaChangePolicy) -> str:
         for name in statement.after.column_names
         if names.get(name, name) not in statement.target.column_names
     ]
-    found = judge_target_table(
-        real, StoredDefinition(statement.after, names), ResolvedRoute("d", "t", policy=policy)
-    )
+    found = judge_target_table(real, after, routed)
     narrow = any(each.level == "warning" for each in found)
     notes = [f"`{name}` is left out" for name in lost] + [NARROW] * narrow
     return f"– ({'; '.join(notes)})" if notes else "–"

@@ -142,9 +142,10 @@ class TableChanges:
         sharing: Sequence[str] = ()
         if routed.added and event.definition is not None:
             sharing = yield from retry_transient(lambda: ask_driver(ReadSharers(before.table)))
-        return judge_table_event(
-            before.table, event, routed.policy, many=bool(sharing), left=before.retained_columns
-        )
+        after = before.table if event.definition is None else event.definition
+        renames = routed.select_renames(after)
+        left = {name for name in after.column_names if renames.get(name, name) in before.retained_columns}
+        return judge_table_event(before.table, event, routed.policy, many=bool(sharing), left=left)
 
     # --- a definition
 
@@ -366,7 +367,7 @@ def _log_change(unit: ApplyUnit, change: TableChange, planned: ChangePlan) -> No
             steps=_describe_steps(planned),
         )  # fmt: skip
     for name, column in planned.stored.names.items():
-        if change.before.names.get(name) != column:
+        if change.before.names.get(name) != column and planned.stored.route_names.get(name) != column:
             log.warning(
                 "column written under another name", pipeline=unit.pipeline, topic=unit.topic, source=name,
                 target=column, reason="the target has its name in another spelling",

@@ -10,8 +10,14 @@ from consumer.errors import CopyNeededError
 from consumer.ordering.model import ApplyUnit
 from consumer.spark.pipeline import PipelineSettings
 from consumer.tables.definition import read_real, route_definition
+from consumer.tables.router import resolve_route
 from consumer.tables.stored import StoredDefinition, decode_stored
-from consumer.tables.target_checks import describe_lost_rows, explain_changed_table, find_table_misfit
+from consumer.tables.target_checks import (
+    describe_lost_rows,
+    explain_changed_names,
+    explain_changed_table,
+    find_table_misfit,
+)
 from consumer.targets.base import UnitTarget
 from consumer.units.unit import UnitRef
 from schemas.problems import Problem
@@ -51,18 +57,27 @@ class TargetProbe:
         if definition is None:
             return None
         stored = decode_stored(definition)
+        if self._explain_changed_names(stored, unit):
+            return None  # the table is judged by the new names when its copy begins
         return find_table_misfit(session, stored, unit.source, self._pipeline.routes)
 
-    def find_lost_rows(self, unit: UnitRef, definition: str | None, after: int) -> CopyNeededError | None:
-        """Return the error of a unit with a stored definition that lacks rows; None otherwise.
+    def find_needed_copy(self, unit: UnitRef, definition: str | None, after: int) -> CopyNeededError | None:
+        """Return the error of a unit whose target table lacks rows or names of columns; None otherwise.
 
         `after`: see CopyNeededError.
         """
-        stored = None if definition is None else decode_stored(definition)
-        return (
-            self._build_lost_rows_error(stored, unit.source, after)
-            if stored is not None and stored.rows_missing
-            else None
+        if definition is None:
+            return None
+        stored = decode_stored(definition)
+        if stored.rows_missing:
+            return self._build_lost_rows_error(stored, unit.source, after)
+        why = self._explain_changed_names(stored, unit)
+        return self._build_copy_error(why, stored, unit.source, after) if why else None
+
+    def _explain_changed_names(self, stored: StoredDefinition, unit: UnitRef) -> str:
+        table = stored.table
+        return explain_changed_names(
+            stored, resolve_route(self._pipeline.routes, unit.source, table.db, table.name)
         )
 
     def _build_lost_rows_error(
@@ -70,9 +85,14 @@ class TargetProbe:
     ) -> CopyNeededError:
         routed, table = route_definition(stored, source, self._pipeline.routes), stored.table
         place = f"{table.db}.{table.name}" if routed is None else f"{routed.db}.{routed.name}"
-        debezium = source in self._pipeline.debezium
+        return self._build_copy_error(describe_lost_rows(place), stored, source, after)
+
+    def _build_copy_error(
+        self, why: str, stored: StoredDefinition, source: str, after: int | None
+    ) -> CopyNeededError:
+        table, debezium = stored.table, source in self._pipeline.debezium
         return CopyNeededError(
-            describe_lost_rows(place),
+            why,
             cause="definition",
             table=(table.db, table.name),
             after=after,

@@ -20,6 +20,7 @@ from consumer.tables.column_names import keep_names, translate_changes
 from consumer.tables.evolution.index_steps import is_lengthened
 from consumer.tables.evolution.required_table import TargetGoal
 from consumer.tables.evolution.steps import list_retained_columns, plan_steps
+from consumer.tables.evolution.widening import join_types
 from consumer.tables.router import (
     ResolvedRoute,
     SchemaChangePolicy,
@@ -27,6 +28,7 @@ from consumer.tables.router import (
     build_stored_table,
     find_duplicate_columns,
     list_unmapped_columns,
+    name_columns,
     resolve_route,
 )
 from consumer.tables.stored import StoredDefinition, decode_stored
@@ -83,14 +85,10 @@ def plan_change(
     Raises CopyNeededError if the target's rows would not have the source's values, UnitStoppedError if no
     table fits all units.
     """
-    before = change.before
-    names = (
-        keep_names(before.names, change.after, change.columns)
-        if change.planned is None
-        else dict(change.planned.names)
-    )
-    if twice := find_duplicate_columns(StoredDefinition(change.after, names), routed, same):
+    before, after = change.before, _name_after(change, real, routed, same)
+    if twice := find_duplicate_columns(after, routed, same):
         raise UnitStoppedError.from_problem(merge_findings(twice))
+    names = dict(after.names)
     if change.planned is None:
         spelled = match_other_spellings(
             change.after, real, names, _find_released_names(change, others, same), same
@@ -98,10 +96,12 @@ def plan_change(
         _refuse_spelling(change, spelled, real)
         names |= spelled
     goal = TargetGoal(
-        desired=build_stored_table(StoredDefinition(change.after, names), routed),
+        desired=build_stored_table(replace(after, names=names), routed),
         before=build_stored_table(before, routed),
         policy=change.policy,
-        columns=translate_changes(change.columns, before.names, names),
+        columns=translate_changes(
+            change.columns, before.names, names, _list_rerouted(change, after, real), after.route_names
+        ),
         others=others,
         rewrite=change.rewrite,
         statements_done=change.statements_done,
@@ -113,8 +113,46 @@ def plan_change(
         *goal.desired.column_names
     }
     lacks = list_unmapped_columns(goal.desired, real, change.policy)
-    return ChangePlan(
-        plan_steps(real, goal), before.build_successor(change.after, names, tuple(sorted(left)), lacks)
+    stored = before.build_successor(change.after, names, tuple(sorted(left)), lacks)
+    return ChangePlan(plan_steps(real, goal), replace(stored, route_names=after.route_names))
+
+
+def _name_after(change: TableChange, real: Table, routed: ResolvedRoute, same: NameRules) -> StoredDefinition:
+    """Return the definition after `change` with the names that its columns have in the target.
+
+    A column to which the route gives a name that the target has in another spelling is written there.
+    """
+    if change.planned is not None:
+        return change.planned
+    before = change.before
+    kept = keep_names(before.names, change.after, change.columns)
+    after = name_columns(StoredDefinition(change.after, kept, route_names=before.route_names), routed)
+    spelled = {same.fold_name(name): name for name in real.column_names}
+    renames = {
+        name: spelled.get(same.fold_name(there), there)
+        for name, there in after.names.items()
+        if name in after.route_names and there not in real.column_names
+    }
+    return replace(after, names={**after.names, **renames})
+
+
+def _list_rerouted(change: TableChange, after: StoredDefinition, real: Table) -> list[str]:
+    """Return the columns that stay at the source, and that the target is to rename because the route gives
+    them another name now.
+
+    A column of a type that does not fit the source's stays as it is, and another one is added.
+    """
+    before, columns = change.before, change.columns
+    stay = {*before.table.column_names}.intersection(change.after.column_names)
+    stay.difference_update(columns.dropped, columns.added, columns.renamed, columns.renamed.values())
+    there = {each.name: each.type for each in real.columns}
+    return sorted(
+        name
+        for name in stay
+        if before.route_names.get(name) != after.route_names.get(name)
+        and after.get_target_name(name) not in there
+        and (now := there.get(before.get_target_name(name))) is not None
+        and join_types(now, change.after.get_column(name).type) is not None
     )
 
 
@@ -213,7 +251,7 @@ def find_sharers(
         stored = decode_stored(state.definition)
         routed = resolve_route(routes, origin[1], stored.table.db, stored.table.name)
         if routed is not None and (routed.schema, routed.table) == place:
-            found[other] = build_stored_table(stored, routed)
+            found[other] = build_stored_table(name_columns(stored, routed), routed)
     return found
 
 

@@ -16,11 +16,18 @@ from typing import TYPE_CHECKING
 import pymysql
 
 from consumer.errors import ConsumerError
-from consumer.targets.alterations import AlterTable, DropTable, apply_alterations, require_same_columns
+from consumer.targets.alterations import (
+    AlterTable,
+    DropTable,
+    apply_alterations,
+    list_new_names,
+    require_same_columns,
+)
 from consumer.targets.mysql.alter_statements import MySqlRealTable, render_statements
 from consumer.targets.mysql.catalog import adopt_collations, read_server_limits
-from consumer.targets.mysql.limits import refuse_index_limit, refuse_table_limit
+from consumer.targets.mysql.limits import explain_column_name, refuse_index_limit, refuse_table_limit
 from consumer.targets.mysql.sql import quote
+from consumer.targets.shared.name_limits import require_column_names
 from consumer.targets.sql import qualify_table
 from schemas.io import mysql_catalog
 from schemas.table.collations import make_collation_chooser, make_key_collation_chooser
@@ -57,6 +64,8 @@ class MySqlAlterer:
         else:
             place: list[object] = [change.table.db, change.table.name]
             require_same_columns(change.table, [str(row[0]) for row in self._link.execute(_COLUMNS, place)])
+            where = f"{change.table.db}.{change.table.name}"
+            require_column_names(where, list_new_names(change), explain_column_name)
             real = self._read_real_table(change.table)
             ending = adopt_collations(apply_alterations(change), real.exact, real.near)
             limits = read_server_limits(self._link, self._flavour)

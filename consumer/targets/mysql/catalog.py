@@ -20,6 +20,8 @@ from consumer.targets.mysql.facts import find_durability_risk, read_table_facts
 from consumer.targets.mysql.limits import (
     DEFAULT_CHARSET,
     ServerLimits,
+    explain_column_name,
+    explain_name,
     list_impossible_indexes,
     refuse_table_limit,
 )
@@ -27,6 +29,7 @@ from consumer.targets.mysql.numbering import render_numbering
 from consumer.targets.mysql.sql import quote
 from consumer.targets.mysql.values import make_key_encoder, order_encoder
 from consumer.targets.shared.keyed_reads import KeyedReads
+from consumer.targets.shared.name_limits import require_column_names, require_table_names
 from consumer.targets.shared.numbering import choose_first_number
 from consumer.targets.sql import qualify_table, render_placeholders
 from schemas.errors import SchemaError, TableNotFoundError
@@ -97,6 +100,9 @@ class MySqlTargetCatalog(KeyedReads):
         return find_durability_risk(self._link)
 
     def create_statements(self, table: Table) -> list[str]:
+        place = f"{table.db}.{table.name}"
+        require_table_names(place, (table.db, table.name), explain_name)
+        require_column_names(place, table.column_names, explain_column_name)
         new, impossible = self._plan_new_table(table)
         names = [index.name for index, _ in impossible]
         try:

@@ -25,6 +25,9 @@ SHORTEN_KEY = (
 SHORTEN_ROW = (
     "make the longest columns of the target table TEXT or BLOB by hand, or leave the table out of the route"
 )
+MAX_NAME = 64
+"""Characters of a name."""
+INNODB_COLUMNS = frozenset({"DB_ROW_ID", "DB_TRX_ID", "DB_ROLL_PTR"})
 DEFAULT_CHARSET = "utf8mb4"
 """That of the tables that rowlock creates."""
 _LONG = frozenset({Kind.TEXT, Kind.BLOB, Kind.JSON, Kind.GEOMETRY})
@@ -73,6 +76,22 @@ def _yield_table_limits(table: Table, limits: ServerLimits) -> Iterator[Problem]
             f"and the limit is {MAX_ROW_BYTES}",
             SHORTEN_ROW,
         )
+
+
+def explain_name(name: str) -> str:
+    """Return why MySQL and MariaDB cannot have a name; "": they can."""
+    if len(name) > MAX_NAME:
+        return f"the server has names of at most {MAX_NAME} characters, and {name!r} has {len(name)}"
+    if name.endswith(" ") or any(char > "\uffff" or char == "\0" for char in name):
+        return f"the server has no names that end with a space, or with characters beyond U+FFFF: {name!r}"
+    return ""
+
+
+def explain_column_name(name: str) -> str:
+    """Return why MySQL and MariaDB cannot have a column of this name; "": they can."""
+    if name.upper() in INNODB_COLUMNS:
+        return f"every table of InnoDB has a hidden column {name.upper()}"
+    return explain_name(name)
 
 
 def list_impossible_indexes(table: Table, limits: ServerLimits) -> list[tuple[UniqueIndex, str]]:

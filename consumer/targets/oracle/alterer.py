@@ -26,6 +26,7 @@ from consumer.targets.alterations import (
     DropUnique,
     RenameColumn,
     apply_alterations,
+    list_new_names,
     require_same_columns,
 )
 from consumer.targets.oracle.catalog import (
@@ -36,9 +37,15 @@ from consumer.targets.oracle.catalog import (
     takes_null,
 )
 from consumer.targets.oracle.connection import ORACLE_CALL_TIMEOUT_S
-from consumer.targets.oracle.sql import normalize_name, quote_identifier, restore_spelling
+from consumer.targets.oracle.sql import (
+    explain_column_name,
+    normalize_name,
+    quote_identifier,
+    restore_spelling,
+)
 from consumer.targets.oracle.values import to_oracle
 from consumer.targets.shared.column_values import choose_fill_value
+from consumer.targets.shared.name_limits import require_column_names
 from consumer.targets.sql import qualify_table
 from schemas.errors import SchemaError, ValueRefusedError
 from schemas.table.model import Column, Table, UniqueIndex
@@ -79,6 +86,7 @@ class OracleAlterer:
                 yield f"DROP TABLE {qualify_table(quote_identifier, table.db, table.name)}"
             return
         require_same_columns(table, there)
+        require_column_names(f"{table.db}.{table.name}", list_new_names(change), explain_column_name)
         constraints = {
             str(index): None if constraint is None else str(constraint)
             for index, constraint in self._link.execute(_INDEXES, at)

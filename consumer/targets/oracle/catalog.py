@@ -17,13 +17,15 @@ from consumer.targets.oracle.numbering import render_numbering
 from consumer.targets.oracle.sql import (
     COLUMN_NAMES,
     IDENTIFIER_BYTES,
+    explain_column_name,
+    explain_name,
     normalize_name,
     quote_identifier,
-    require_fit,
     restore_spelling,
 )
 from consumer.targets.oracle.values import from_oracle, list_keyed_columns, to_oracle, translate_refusals
 from consumer.targets.shared.keyed_reads import KeyedReads
+from consumer.targets.shared.name_limits import require_column_names, require_table_names
 from consumer.targets.shared.numbering import choose_first_number
 from consumer.targets.sql import qualify_table, render_placeholders
 from schemas.errors import SchemaError
@@ -83,7 +85,7 @@ class OracleTargetCatalog(KeyedReads):
 
     def read_table(self, schema: str, name: str) -> Table | None:
         place = f"{schema}.{name}"
-        require_fit(place, schema, name)
+        require_table_names(place, (schema, name), explain_name)
         self._link.connect()
         at: list[object] = [normalize_name(schema), normalize_name(name)]
         rows = self._link.execute(_COLUMNS, at)
@@ -146,7 +148,8 @@ class OracleTargetCatalog(KeyedReads):
 
     def create_statements(self, table: Table) -> list[str]:
         place = f"{table.db}.{table.name}"
-        require_fit(place, table.db, table.name, *table.column_names)
+        require_table_names(place, (table.db, table.name), explain_name)
+        require_column_names(place, table.column_names, explain_column_name)
         self._link.connect()
         if not self._link.execute(_USER, [normalize_name(table.db)]):
             raise TargetConfigError(

@@ -67,16 +67,18 @@ def quote_identifier(name: str) -> str:
     return quote_bare(name).replace("%", "%%")
 
 
-def require_fit(place: str, *names: str) -> None:
-    """Raise TargetConfigError for names that Oracle does not allow."""
-    for name in names:
-        if len(name.encode()) > IDENTIFIER_BYTES or '"' in name or "\0" in name or not name:
-            raise TargetConfigError(
-                f"target table {place}: Oracle has names of 1 to {IDENTIFIER_BYTES} bytes without quotation "
-                f"marks, and {name!r} is none",
-                "shorten the table's name by a route of its own (`to`), a column's at the "
-                "source, or leave the table out",
-            )
+def explain_name(name: str) -> str:
+    """Return why Oracle cannot have a name; "": it can."""
+    if name and len(name.encode()) <= IDENTIFIER_BYTES and '"' not in name and "\0" not in name:
+        return ""
+    return f"Oracle has names of 1 to {IDENTIFIER_BYTES} bytes without quotation marks, and {name!r} is none"
+
+
+def explain_column_name(name: str) -> str:
+    """Return why Oracle cannot have a column of this name; "": it can."""
+    if normalize_name(name) == "ROWID":
+        return "every table of Oracle has a pseudocolumn ROWID"
+    return explain_name(name)
 
 
 def render_locking_select(select: str) -> str:

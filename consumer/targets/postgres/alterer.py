@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 
 from consumer.errors import TargetConfigError
 from consumer.targets.alterations import (
-    AddColumn,
     AddUnique,
     AlterTable,
     ChangeColumn,
     DropColumn,
     DropTable,
-    RenameColumn,
+    list_new_names,
     require_same_columns,
 )
 from consumer.targets.postgres.alter_statements import (
@@ -28,8 +27,9 @@ from consumer.targets.postgres.alter_statements import (
     is_retyped,
     render_statements,
 )
-from consumer.targets.postgres.catalog import build_index_name, require_short
+from consumer.targets.postgres.catalog import build_index_name, explain_column_name
 from consumer.targets.postgres.sql import bare, quote
+from consumer.targets.shared.name_limits import require_column_names
 from consumer.targets.sql import qualify_table
 from schemas.table.model import Table, UniqueIndex
 
@@ -87,7 +87,7 @@ class PostgresAlterer:
         if isinstance(change, DropTable):
             yield f"DROP TABLE IF EXISTS {name}"
             return
-        require_short(f"{table.db}.{table.name}", *_list_new_names(change))
+        require_column_names(f"{table.db}.{table.name}", list_new_names(change), explain_column_name)
         yield f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE"
         place = qualify_table(bare, table.db, table.name)
         require_same_columns(table, [str(row[0]) for row in self._link.execute(_COLUMNS, [place])])
@@ -147,11 +147,6 @@ class PostgresAlterer:
         self._link.execute(setting, [f"{round(lock_wait_s * 1000)}ms"])
         yield
         self._link.execute(setting, [before])
-
-
-def _list_new_names(change: AlterTable) -> list[str]:
-    added = [step.column.name for step in change.steps if isinstance(step, AddColumn)]
-    return added + [step.new for step in change.steps if isinstance(step, RenameColumn)]
 
 
 def _find_affected_columns(change: AlterTable) -> dict[str, frozenset[str]]:

@@ -22,6 +22,7 @@ from consumer.targets.postgres.numbering import render_numbering
 from consumer.targets.postgres.sql import bare, quote
 from consumer.targets.shared.inspection import open_inspector
 from consumer.targets.shared.keyed_reads import KeyedReads
+from consumer.targets.shared.name_limits import require_column_names, require_table_names
 from consumer.targets.shared.numbering import choose_first_number
 from consumer.targets.sql import qualify_table
 from schemas.errors import SchemaError
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from schemas.config.model import TargetConfig
 
 IDENTIFIER_BYTES = 63
+SYSTEM_COLUMNS = frozenset({"ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"})
 MAX_COLUMNS = 1600
 
 _LOOSE = """
@@ -61,7 +63,7 @@ class PostgresTargetCatalog(KeyedReads):
         self._link = link
 
     def read_table(self, schema: str, name: str) -> Table | None:
-        require_short(f"{schema}.{name}", schema, name)
+        require_table_names(f"{schema}.{name}", (schema, name), explain_name)
         tls = build_tls_arguments(self._target)
         with open_inspector(
             self._target, "postgresql+psycopg", tls, self._link.translate_errors
@@ -107,7 +109,9 @@ class PostgresTargetCatalog(KeyedReads):
 
     def create_statements(self, table: Table) -> list[str]:
         name = qualify_table(quote, table.db, table.name)
-        require_short(f"{table.db}.{table.name}", table.db, table.name, *table.column_names)
+        place = f"{table.db}.{table.name}"
+        require_table_names(place, (table.db, table.name), explain_name)
+        require_column_names(place, table.column_names, explain_column_name)
         if (count := len(table.columns)) > MAX_COLUMNS:
             raise TargetConfigError(
                 f"target table {table.db}.{table.name}: it has {count} columns, and the limit is "
@@ -147,18 +151,21 @@ class PostgresTargetCatalog(KeyedReads):
             return list(to_postgres_columns(table.table, table.table.key.columns)(key))
 
 
-def require_short(place: str, *names: str) -> None:
-    """Raise TargetConfigError for longer names: PostgreSQL truncates them without an error, so two may
-    become equal.
+def explain_name(name: str) -> str:
+    """Return why PostgreSQL cannot have a name as it is: it truncates longer ones without an error, so two
+    may become equal.
     """
-    long = [name for name in names if len(name.encode()) > IDENTIFIER_BYTES]
-    if long:
-        raise TargetConfigError(
-            f"target table {place}: PostgreSQL cuts names at {IDENTIFIER_BYTES} bytes, and {long[0]!r} has "
-            f"{len(long[0].encode())}",
-            "shorten the table's name by a route of its own (`to`), a column's at the source, or leave "
-            "the table out",
-        )
+    size = len(name.encode())
+    if size <= IDENTIFIER_BYTES:
+        return ""
+    return f"PostgreSQL cuts names at {IDENTIFIER_BYTES} bytes, and {name!r} has {size}"
+
+
+def explain_column_name(name: str) -> str:
+    """Return why PostgreSQL cannot have a column of this name."""
+    if name in SYSTEM_COLUMNS:
+        return f"every table of PostgreSQL has a system column {name}"
+    return explain_name(name)
 
 
 def _render_columns(index: UniqueIndex) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from consumer.spark.pipeline import build_pipeline_routes
 from consumer.tables.router import ResolvedRoute, resolve_route
@@ -13,6 +14,7 @@ from consumer.tables.shared_topics import SHARED_TOPIC_REMEDY, explain_key_clash
 from schemas.config.model import Config
 from schemas.findings import Finding
 from schemas.table.model import Table
+from schemas.table.patterns import is_pattern_match
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,31 @@ def list_flows(config: Config, tables: dict[str, list[Table]]) -> list[TableFlow
                 if routed := resolve_route(routes, source, table.db, table.name):
                     out.append(TableFlow(name, source, table, options.target, routed))
     return out
+
+
+def yield_rename_findings(config: Config, pipeline: str, flows: list[TableFlow]) -> Iterator[Finding]:
+    """Yield an error for each entry of `rename` for which no table of its route has a column.
+
+    `flows`: of the pipeline.
+    """
+    routes = config.pipelines[pipeline].routes
+    tables: dict[int, list[Table]] = {}
+    for flow in flows:
+        place = flow.table.db, flow.table.name
+        at = next(i for i, route in enumerate(routes) if is_pattern_match(route.from_, *place))
+        tables.setdefault(at, []).append(flow.table)
+    for at, found in tables.items():
+        columns = sorted({name for table in found for name in table.column_names})
+        for name in routes[at].rename.columns:
+            if name not in columns:
+                close = get_close_matches(name.lower(), {each.lower(): each for each in columns}, n=1)
+                spelled = next((each for each in columns if [each.lower()] == close), None)
+                yield Finding(
+                    "error",
+                    config.find_line("pipelines", pipeline, "routes", str(at), "rename", "columns", name),
+                    f"no table of the route {routes[at].from_} has a column {name!r}",
+                    f"remove the entry, or write {spelled!r}" if spelled else "remove the entry",
+                )
 
 
 def yield_mixed_row_findings(config: Config, feeding: list[TableFlow]) -> Iterator[Finding]:

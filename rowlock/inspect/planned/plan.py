@@ -62,7 +62,9 @@ class StoredFlow:
     topic: StoredTopic | None = None
     """None: the target has tables."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Columns that the unit writes under another name: source name → target name."""
+    """Columns that the unit writes under another name, not by the route: source name → target name."""
+    renamed: str = ""
+    """Why a changed `rename` of the route needs a copy of the table; "": it is as it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,8 @@ class RunPlan:
     layouts: tuple[PlannedLayout, ...] = ()
     topics: tuple[PlannedTopic, ...] = ()
     renames: tuple[PlannedRename, ...] = ()
+    renamed: tuple[str, ...] = ()
+    """Lines about tables that are copied because the route's `rename` has changed."""
     asked: Mapping[str, Any] | None = None
     """What the running leader would change by its own file (REST's Reloaded), or why it would refuse;
     None: no leader runs.
@@ -190,7 +194,10 @@ def build_run_plan(
         tuple(_plan_layouts(flows)),
         tuple(_plan_topics(flows)),
     )
-    return RunPlan(tuple(tables), targets, layouts, topics, tuple(_list_renames(flows)), asked)
+    renamed = tuple(
+        f"target {flow.target}: {flow.renamed} (pipeline {flow.pipeline})" for flow in flows if flow.renamed
+    )
+    return RunPlan(tuple(tables), targets, layouts, topics, tuple(_list_renames(flows)), renamed, asked)
 
 
 def _plan_tables(source: StoredSource) -> Iterator[PlannedTable]:
@@ -257,6 +264,7 @@ def plan_lines(plan: RunPlan) -> list[str]:
         f"pipeline {each.pipeline}: the layout of {each.table} changes ({each.why})" for each in plan.layouts
     ]
     lines += [_format_topic_line(each) for each in plan.topics]
+    lines += plan.renamed
     if plan.copies:
         rows, size = sum(each.rows or 0 for each in plan.copies), sum(each.bytes or 0 for each in plan.copies)
         lines.append(f"copies: {len(plan.copies)} tables, about {rows:,} rows, {format_bytes(size)}")

@@ -5,6 +5,7 @@ leader. Nothing is written.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from consumer.errors import ConsumerError, TargetConfigError
@@ -16,8 +17,10 @@ from consumer.tables.router import (
     build_desired_table,
     build_stored_table,
     build_topic_table,
+    name_columns,
 )
 from consumer.tables.stored import StoredDefinition, decode_stored
+from consumer.tables.target_checks import explain_changed_names
 from consumer.targets.base import EventTables, UnitTarget
 from consumer.targets.checks.column_spelling import as_spelled
 from consumer.targets.dialect import open_target
@@ -162,8 +165,13 @@ def _read_flow(
 ) -> StoredFlow:
     unit = ApplyUnit(flow.pipeline, topic)
     rows, state = read_unit_progress(session, known, unit)
-    known_names = {} if state is None or state.definition is None else decode_stored(state.definition).names
-    columns, there = _read_columns(StoredDefinition(flow.table, known_names), flow.routed, session)
+    stored = (
+        StoredDefinition(flow.table)
+        if state is None or state.definition is None
+        else decode_stored(state.definition)
+    )
+    named = name_columns(replace(stored, table=flow.table), flow.routed)
+    columns, there = _read_columns(named, flow.routed, session)
     return StoredFlow(
         flow.pipeline,
         flow.source,
@@ -178,7 +186,8 @@ def _read_flow(
         None
         if (options := flow.routed.topic) is None
         else _read_stored_topic(config, flow, unit, options, session),
-        known_names,
+        {name: at for name, at in named.names.items() if name not in named.route_names},
+        "" if not rows else explain_changed_names(stored, flow.routed),
     )
 
 

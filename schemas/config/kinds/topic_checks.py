@@ -129,6 +129,12 @@ def _check_topic(topic: TopicConfig, route: Route, place: KeyPath, document: Yam
     for i, column in enumerate(topic.key):
         if column in topic.key[:i]:
             document.add_problem((*place, "key", str(i)), f"column {column!r} is named twice", "name it once")
+    renames = route.rename.columns
+    new_names = {there: name for name, there in renames.items() if there not in renames}
+    for key in ("key", "columns", "where", "masks"):
+        for column in new_names.keys() & {*getattr(topic, key)}:
+            seen = f"{column!r} is the name that `rename` gives to {new_names[column]!r} in the records"
+            document.add_problem((*place, key), seen, f"write the source's name, {new_names[column]!r}")
     needed = dict.fromkeys(topic.key, "the routing key") | dict.fromkeys(
         route.add, "`add` puts it into the primary key"
     )

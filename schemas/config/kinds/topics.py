@@ -10,8 +10,8 @@ from schemas.config.base import ConfigModel
 
 
 class TopicConfig(ConfigModel):
-    """Records of a route's topics, for a Kafka target. Columns are named as they are written (`add:`
-    included)."""
+    """Records of a route's topics, for a Kafka target. Columns are named as at the source, also if `rename`
+    gives them another name in the records; columns of `add:` by the names given there."""
 
     format: Literal["rowlock", "debezium", "debezium-schemas", "canal-json", "plain"] = Field(
         default="rowlock",
