@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all test-slow test-sim test-mutants test-generated test-oracle test-upgrade lint bench release clean
+.PHONY: help venv demo test test-all test-slow test-sim test-mutants test-generated test-oracle test-upgrade lint docs bench release clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -71,6 +71,10 @@ lint: $(STAMP) ## ruff, mypy, and the layers of imports
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache --no-logo
+
+docs: $(STAMP) ## the documentation as a site, build/site/index.html; a warning is an error
+	@$(BIN)/python -m sphinx -W --keep-going -n -q -c docs -d build/doctrees . build/site
+	@echo '<meta http-equiv="refresh" content="0; url=docs/README.html">' > build/site/index.html
 
 bench: $(STAMP) ## the measurements of docs/benchmarks.md
 	@$(BIN)/python -m bench $(ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import signal
 import sys
 
@@ -57,10 +58,14 @@ def _select_services(arguments: argparse.Namespace) -> dict[str, Service]:
 
 def _describe_service(service: Service) -> dict[str, str | int]:
     user = {"user": service.user} if isinstance(service, MariaDB | MySQL | PostgreSQL) else {}
+    client: dict[str, str] = {}
+    if isinstance(service, MariaDB | PostgreSQL):
+        client["client"] = shlex.join(service.build_shell_command("")[:-1])  # the database comes last
     return {
         "host": service.host,
         "port": service.port,
         **user,
+        **client,
         "pid": service.process.pid,
         "log": str(service.home.log),
     }

@@ -27,7 +27,7 @@ FILES = (
     "SECURITY.md", "CONTRIBUTING.md", ".ci/run", "docs/adr", "docs/benchmarks.md",
     "deploy/config.example.yaml", "deploy/embedded",
 )  # fmt: skip
-TARGETS = {"help", "demo", "test", "test-slow", "test-sim", "test-mutants", "lint", "bench", "clean"}
+TARGETS = {"help", "demo", "test", "test-slow", "test-sim", "test-mutants", "lint", "docs", "bench", "clean"}
 
 
 @pytest.mark.parametrize("name", [*FILES, *(f"{package}/__init__.py" for package in MAY_IMPORT)])
