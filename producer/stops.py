@@ -202,6 +202,7 @@ def merge_table_stops(
 
 _WHAT: dict[RowEffect, str] = {
     "gone": "was dropped or renamed",
+    "removed": "lost rows by a statement that the log shows only as text",
     "emptied": "lost rows by a statement that the log shows only as text",
     "replaced": "had its rows replaced by a statement that the log shows only as text",
     "unknown": "may have other rows or values because of a statement that the log shows only as text",

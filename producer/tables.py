@@ -99,6 +99,11 @@ class TableState:
     )  # definitions that the topic already has after the resume position
     codecs: dict[bytes, TableCodec] = field(default_factory=dict)
 
+    @property
+    def reads_keys(self) -> bool:
+        """True if the last copy that began is a key sweep."""
+        return self.begun is not None and self.begun.mark.keys
+
     def set_definition(self, table: Table, position: Position) -> None:
         """Make `table` the active definition from `position` on."""
         self.table = table

@@ -17,7 +17,7 @@ import structlog
 from consumer.attempt.applier import SignalsFor
 from consumer.attempt.attempt_state import AttemptState
 from consumer.attempt.copies.begin import decode_copy_begin, move_to_copy_begin
-from consumer.attempt.copies.copies import build_copy_chunk
+from consumer.attempt.copies.copies import build_copy_chunk, can_sweep_keys
 from consumer.attempt.copies.snapshots import begin_snapshot, compute_mark_before_snapshot, finish_snapshot
 from consumer.attempt.effects import (
     DropSession,
@@ -29,11 +29,13 @@ from consumer.attempt.effects import (
     ask_driver,
 )
 from consumer.attempt.evolution.next_definition import DefinitionSwitch
-from consumer.attempt.operations import CloseQuarantineBefore, Operation, TruncateTarget
+from consumer.attempt.operations import CloseQuarantineBefore, Operation, TruncateTarget, WriteUnit
 from consumer.attempt.readers.reader import (
+    KeysRead,
     ReaderItem,
     RecordSlice,
     RowBatch,
+    RowsRemoved,
     SnapshotEnd,
     TopicNotice,
     Truncated,
@@ -55,12 +57,14 @@ from consumer.errors import (
     TransientError,
     UnitStoppedError,
 )
+from consumer.ordering.model import UnitState
 from consumer.ordering.progress import LaneMark
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.evolution.decisions import AdoptDefinition
 from consumer.tables.stored import StoredDefinition
 from schemas.problems import Problem, encode_problem
 from schemas.table.model import Table
+from schemas.wire.copies import MAX_DDL_LENGTH, RemovedRows, format_sweep_id
 from schemas.wire.event import EventEnvelope
 
 log = structlog.get_logger(__name__)
@@ -248,6 +252,8 @@ class Attempt:
             state.copies.note_taken(taken)
             if isinstance(taken, RowBatch):
                 yield from state.submit(taken.changes)
+            elif isinstance(taken, KeysRead):
+                pass  # noted for the chunk's marker
             elif isinstance(taken, SnapshotEnd):
                 yield from state.drain()
                 yield from state.close()
@@ -267,6 +273,8 @@ class Attempt:
         if isinstance(taken, Truncated):
             yield from self._state.drain()
             yield from self._truncate_target(taken.mark)
+        elif isinstance(taken, RowsRemoved):
+            yield from self._note_removed_rows(taken.event, taken.mark)
         elif isinstance(taken, TopicNotice):
             if taken.event.chunk is None:
                 yield from self._next.apply_table_event(taken.event, taken.mark)
@@ -286,15 +294,52 @@ class Attempt:
         held = [entry for entry in state.quarantine if entry.offset >= mark[0]]
         yield from state.set_quarantine(held)
 
+    def _note_removed_rows(self, event: EventEnvelope, mark: LaneMark) -> Machine[None]:
+        """Note the unit's debt: the target keeps rows that a statement removed, until a key sweep or a copy
+        has ended.
+
+        Raises CopyNeededError if the target cannot be swept by keys.
+        """
+        state, active, topic = self._state, self._state.active_definition, self.spec.unit.topic
+        sql, source = (event.ddl or "")[:MAX_DDL_LENGTH], event.source
+        if active is None:
+            return
+        if not can_sweep_keys(self.spec, active):
+            raise CopyNeededError(
+                f"{topic} offset {mark[0]}: {source.db}.{source.table} lost rows by a statement that the log "
+                f"shows only as text: {sql}",
+                cause="rows-replaced",
+                after=mark[0],
+            )
+        yield from state.drain()
+        removed = RemovedRows(
+            id=format_sweep_id(source.position[0], source.file, source.pos),
+            offset=mark[0],
+            ddl=sql,
+            since_ms=source.ts_ms,
+        )
+        stored = active.stored.add_debt(removed)
+        log.info("rows removed at the source", pipeline=self.spec.unit.pipeline, topic=topic, sql=sql)
+        operations: list[Operation] = [WriteUnit(UnitState(stored.encode(), None, None))]
+        lanes = state.progress.list_lanes_below(mark)
+        yield from retry_transient(lambda: state.progress.move_lanes(lanes, mark, operations))
+        yield from state.close()
+        yield from state.begin_attempt()
+
     def _apply_chunk_marker(self, event: EventEnvelope, mark: LaneMark) -> Machine[None]:
         """Apply the marker of a copy's chunk."""
         state = self._state
         active, chunk = state.active_definition, build_copy_chunk(self.spec.unit.topic, event)
         if active is None or chunk is None or not chunk.can_sweep(active):
             return
+        if chunk.keys and not can_sweep_keys(self.spec, active):
+            return
         yield from state.drain()
         held = yield from state.copies.apply_chunk_marker(chunk, mark, active, state.progress)
-        if held is not None:
+        if held is not None and active.stored.is_debt_paid(chunk.begins):
+            yield from state.close()
+            yield from state.begin_attempt()
+        elif held is not None:
             yield from state.set_quarantine(held)
 
 

@@ -7,7 +7,7 @@ consumer.tables.evolution decides what a new definition does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as with_
 from typing import Any, cast
@@ -42,7 +42,7 @@ from consumer.targets.checks.column_spelling import match_other_spellings
 from schemas.errors import SchemaError
 from schemas.findings import merge_findings
 from schemas.problems import Problem
-from schemas.table.model import Row, Table
+from schemas.table.model import Key, Row, Table
 from schemas.table.names import NameRules
 from schemas.wire.debezium import ConnectorModes, DebeziumDecoder
 
@@ -95,6 +95,20 @@ class ActiveDefinition:
     def source_key(self) -> list[str]:
         """The source's key, by the names that its columns have in the target."""
         return [self.stored.get_target_name(name) for name in self.source.key.columns]
+
+    def convert_keys(self, keys: Sequence[Key]) -> Sequence[Key]:
+        """Convert keys of the source to keys of the target, which may have columns of `add:`."""
+        source, target = self.source_key, self.target.table.key.columns
+        if tuple(source) == target:
+            return keys
+        added = dict(self.routed.added)
+        at = [None if name in added else source.index(name) for name in target]
+        values = [added.get(name) for name in target]
+
+        def convert(key: Key) -> Key:
+            return tuple(value if i is None else key[i] for i, value in zip(at, values, strict=True))
+
+        return [convert(key) for key in keys]
 
 
 def prepare_definition(

@@ -13,6 +13,7 @@ import msgspec
 
 from schemas.table.model import Table
 from schemas.wire.codec import decode_table, encode_table
+from schemas.wire.copies import RemovedRows
 from schemas.wire.event import ColumnChanges
 
 
@@ -27,6 +28,7 @@ class _ExtraFields(msgspec.Struct, omit_defaults=True):
     emptied_at: int | None = msgspec.field(name="emptied", default=None)
     unmapped_columns: tuple[str, ...] = msgspec.field(name="unwritten", default=())
     snapshot: tuple[int, int] | None = msgspec.field(name="snapshot", default=None)
+    removed: RemovedRows | None = msgspec.field(name="removed", default=None)
 
 
 _SAME = tuple(name for name in _ExtraFields.__struct_fields__ if name != "written_as")
@@ -59,6 +61,9 @@ class StoredDefinition:
     snapshot: tuple[int, int] | None = None
     """Offsets of the first and the last row of the Debezium snapshot with which the unit continues.
     Before the last row the unit deletes the rows that the source has deleted."""
+    removed: RemovedRows | None = None
+    """The unit's debt: rows that the source has removed by statements, and that the target may still have,
+    until a key sweep or a copy has ended."""
 
     def build_successor(
         self,
@@ -69,7 +74,7 @@ class StoredDefinition:
     ) -> StoredDefinition:
         """Return the definition that is stored for `table`, written as the arguments describe.
 
-        `rows_missing` and `emptied_at` are reset; `columns_stable_since` and `snapshot` stay.
+        `rows_missing` and `emptied_at` are reset; `columns_stable_since`, `snapshot` and `removed` stay.
         """
         return replace(
             self,
@@ -80,6 +85,16 @@ class StoredDefinition:
             rows_missing=False,
             emptied_at=None,
         )
+
+    def add_debt(self, removed: RemovedRows) -> StoredDefinition:
+        """Return the definition with the debt of one more statement."""
+        return replace(self, removed=removed.add_statement(self.removed))
+
+    def is_debt_paid(self, begins: int) -> bool:
+        """Return whether there is a debt that is paid by the end of a copy that began at the offset
+        `begins`.
+        """
+        return self.removed is not None and self.removed.offset < begins
 
     def get_target_name(self, column: str) -> str:
         return self.names.get(column, column)

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import structlog
+from msgspec.structs import replace
 
 from producer.barriers.new_tables import NewTableCapture
 from producer.decoders.row_codec import TransactionContext
 from producer.definitions.requests import UnprovenDefinition, build_definition_place
 from producer.errors import TableStoppedError
-from producer.kafka.control_events import encode_truncate
+from producer.kafka.control_events import encode_removed_rows, encode_truncate
 from producer.ports import EventWriter
 from producer.sources.changes import Barrier
 from producer.sources.protocols import DefinitionProver
@@ -36,6 +37,7 @@ from producer.tables import CapturedTables, TableName, TableState, format_table_
 from schemas.findings import format_copy_remedy
 from schemas.table.model import Table, is_same_definition
 from schemas.table.online_ddl import NO_TOOLS
+from schemas.wire.copies import MAX_DDL_LENGTH, RemovedRows, format_sweep_id
 from schemas.wire.position import Position
 
 _log = structlog.get_logger("capture")
@@ -111,6 +113,8 @@ class BarrierHandler:
         kind, name = barrier.statement.kind, verdict.table
         state = self.captured.tables.get(name)
         position = (self.started.context.epoch, transaction.file_number, transaction.pos, row)
+        if verdict.rows == "removed":
+            return self._send_removed_rows(state, barrier, transaction, row)
         begins = self.started.begins.get(name)
         if begins is not None and position <= begins:  # the start has sent the definition after it
             return 1 if position == begins and verdict.rows != "gone" else 0
@@ -153,6 +157,35 @@ class BarrierHandler:
         )
         state.topic.raise_ceiling()
         self.writer.send(state.topic.name, key, value)
+        self.changed(state, transaction)
+        return 1
+
+    def _send_removed_rows(
+        self, state: TableState | None, barrier: Barrier, transaction: TransactionContext, row: int
+    ) -> int:
+        """Send that a statement removed rows, and note the debt.
+
+        The event is also sent where a copy that the topic already has began after it: readers drop it
+        then, and a debt that is noted twice costs a key sweep, while a forgotten one leaves rows.
+        """
+        if state is None:
+            return 0
+        sql = barrier.statement.sql
+        key, value = encode_removed_rows(
+            state.table, self.started.context, state.topic.tail, transaction, row=row, ddl=sql
+        )
+        state.topic.raise_ceiling()
+        removed = RemovedRows(
+            id=format_sweep_id(self.started.context.epoch, transaction.file, transaction.pos),
+            offset=0,
+            ddl=sql[:MAX_DDL_LENGTH],
+            since_ms=barrier.header.ts_ms,
+        )
+
+        def note_debt(offset: int) -> None:
+            self.started.copies.note_removed_rows(state.name, replace(removed, offset=offset))
+
+        self.writer.send(state.topic.name, key, value, note_debt)
         self.changed(state, transaction)
         return 1
 

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 
 from producer.copies.limits import explain_copy_refusal, is_copy_satisfied
 from producer.copies.states import CopyStates, format_copied_table, is_open, select_recent_ends
-from producer.tables import BegunCopy
+from producer.tables import BegunCopy, TableName
 from schemas.findings import format_copy_remedy
 from schemas.problems import Problem, encode_problem
 from schemas.table.names import format_table_text
-from schemas.wire.copies import CopyRequest, CopyState
+from schemas.wire.copies import CopyRequest, CopyState, RemovedRows
 
 #: How often a copy begins again because of events on its table.
 MAX_COPY_RESTARTS = 3
@@ -82,7 +82,7 @@ class CopyBook:
         self.next_requests = [
             state.next_request
             for state in self.states.all.values()
-            if state.next_request is not None and not is_open(state)
+            if state.next_request is not None and (state.keys or not is_open(state))
         ]
 
     # --- requests
@@ -102,7 +102,8 @@ class CopyBook:
             return []
         if state is not None and (state.id == request.id or is_copy_satisfied(state, request)):
             return []
-        if state is not None and state.phase == "running" and request.limits is not None:
+        runs = state is not None and state.phase == "running" and not state.keys
+        if state is not None and runs and request.limits is not None:
             self.states.put_state(replace(state, next_request=request))
             return []
         stopped = seen.stopped or (state.ended_stop if state is not None and is_open(state) else "")
@@ -164,6 +165,23 @@ class CopyBook:
             return
         self.states.put_state(_end_copy(state, now))
         self._queue_next_request(state)
+        self._queue_sweep(self.states.all[table])
+
+    def note_removed_rows(self, name: TableName, removed: RemovedRows) -> None:
+        """Record that a statement removed rows of a table: a key sweep has to follow.
+
+        A copy that waits pays the debt, as does a key sweep that waits. After one that runs another key
+        sweep follows, whatever number of statements comes meanwhile. So every one of them ends. A
+        statement that the log brings again is the same debt.
+        """
+        state = self.states.all.get(format_table_text(*name))
+        if state is not None and state.removed is not None and state.removed.id == removed.id:
+            return
+        debt = removed.add_statement(state.removed if state is not None else None)
+        if state is not None and is_open(state):
+            self.states.put_state(replace(state, removed=debt))
+        else:
+            self.states.put_state(_make_sweep_state(name, debt, state))
 
     def handle_table_stop(self, table: str, cause: str, reason: str, now: int) -> None:
         """Record that the table was stopped.
@@ -174,7 +192,9 @@ class CopyBook:
         if state is None or not is_open(state):
             return
         state = replace(state, ended_stop="")
-        if state.phase == "running" and (cause not in _PASSING or state.restarts >= MAX_COPY_RESTARTS):
+        if state.keys:  # it waits for the copy that ends the stop, which pays its debt, too
+            self.states.put_state(replace(state, phase="waiting"))
+        elif state.phase == "running" and (cause not in _PASSING or state.restarts >= MAX_COPY_RESTARTS):
             problem = Problem(
                 f"{reason}, in the middle of copy number {state.restarts + 1}",
                 format_copy_remedy(state.db, state.table),
@@ -212,7 +232,7 @@ class CopyBook:
         state = self.states.all.get(table)
         if state is None or state.phase != "running":
             return []
-        if state.restarts >= MAX_COPY_RESTARTS:
+        if state.restarts >= MAX_COPY_RESTARTS and not state.keys:
             problem = Problem(
                 f"{table} was altered during {MAX_COPY_RESTARTS + 1} copies in a row",
                 f"{format_copy_remedy(state.db, state.table)}, once it is no longer altered",
@@ -242,6 +262,8 @@ class CopyBook:
             replace(state, phase=phase, ended_ms=now, reason=encode_problem(problem), ended_stop="")
         )
         self._queue_next_request(state)
+        if not state.ended_stop and not state.keys:
+            self._queue_sweep(self.states.all[format_copied_table(state)])
         return effects
 
     def _queue_next_request(self, state: CopyState) -> None:
@@ -251,6 +273,12 @@ class CopyBook:
         """
         if state.next_request is not None:
             self.next_requests.append(state.next_request)
+
+    def _queue_sweep(self, ended: CopyState) -> None:
+        """Let a key sweep wait if a copy has ended that did not pay the table's debt."""
+        if ended.removed is not None:
+            name = (ended.db, ended.table)
+            self.states.put_state(_make_sweep_state(name, ended.removed, ended))
 
     # --- at a start
 
@@ -280,8 +308,25 @@ class CopyBook:
 
 
 def _end_copy(state: CopyState, now: int) -> CopyState:
-    ended = (*select_recent_ends(state.ended, now), (now, state.cause))
-    return replace(state, phase="done", ended_ms=now, ended=ended, ended_stop="")
+    """Return the state of a complete copy, without the debt that it pays. Limits do not count key sweeps."""
+    ended = select_recent_ends(state.ended, now)
+    if not state.keys:
+        ended = (*ended, (now, state.cause))
+    debt, begin = state.removed, state.offset
+    paid = debt is None or (state.where is None and begin is not None and begin > debt.offset)
+    return replace(
+        state, phase="done", ended_ms=now, ended=ended, ended_stop="", removed=None if paid else debt
+    )
+
+
+def _make_sweep_state(name: TableName, debt: RemovedRows, before: CopyState | None) -> CopyState:
+    """Return a key sweep that waits. It has no rate: keys are few bytes, so other tables hardly wait."""
+    return CopyState(
+        id=debt.id, db=name[0], table=name[1], by="capture", phase="waiting", requested_ms=debt.since_ms,
+        cause="rows-removed", ended=before.ended if before else (),
+        begin=before.begin if before else None, offset=before.offset if before else None,
+        next_request=before.next_request if before else None, keys=True, removed=debt,
+    )  # fmt: skip
 
 
 def _make_copy_state(
@@ -293,4 +338,5 @@ def _make_copy_state(
         requested_ms=request.requested_ms, where=request.where, cause=request.cause,
         max_rows_per_second=rate or None, ended=select_recent_ends(before.ended if before else (), now),
         begin=before.begin if before else None, offset=before.offset if before else None,
+        removed=before.removed if before else None,
     )  # fmt: skip

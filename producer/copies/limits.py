@@ -11,7 +11,7 @@ from producer.statements.tokens import tokenize_sql
 from schemas.findings import format_copy_remedy
 from schemas.problems import Problem
 from schemas.table.names import format_table_text
-from schemas.wire.copies import CopyRequest, CopyState
+from schemas.wire.copies import CopyRequest, CopyState, RepairLimits
 
 HOUR_MS, MINUTE_MS = 3600 * 1000, 60 * 1000
 #: Tables of one source that may be copied at once for units.
@@ -44,11 +44,33 @@ def is_copy_satisfied(state: CopyState, request: CopyRequest) -> bool:
     """Return whether the request is fulfilled or will be: a copy of the whole table begins after the
     offset `after`.
     """
-    if request.after is None or state.where is not None:
+    if request.after is None or state.where is not None or state.keys:
         return False
     if state.phase == "waiting":
         return True
     return state.phase in ("running", "done") and state.offset is not None and state.offset > request.after
+
+
+def explain_sweep_refusal(
+    name: tuple[str, str], limits: RepairLimits | None, estimate: int | None
+) -> Problem | None:
+    """Return why a key sweep is not made; None: it is made.
+
+    `limits`: those of `repair`; None: no pipeline copies by itself. A key sweep reads keys only, and each
+    statement leads to one at most, so it is not counted by the hour and the day.
+    """
+    table = format_table_text(*name)
+    remedy = f"{format_copy_remedy(*name)}, which removes them"
+    left = f"{table}: the source removed rows by a statement, and targets still have them"
+    if limits is None:
+        return Problem(f"{left}: `repair: stop` of its pipelines prevents an automatic key sweep", remedy)
+    if estimate is not None and estimate > limits.max_rows:
+        return Problem(
+            f"{left}: the table has about {estimate} rows, and `repair` reads the keys of up to "
+            f"{limits.max_rows}",
+            remedy,
+        )
+    return None
 
 
 def explain_copy_refusal(

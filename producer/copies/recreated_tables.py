@@ -70,7 +70,7 @@ def judge_recreated_table(book: CopyBook, request: CopyRequest, seen: KnownTable
     """
     name = format_table_text(request.db, request.table)
     before = book.states.all.get(name)
-    if before is not None and is_open(before) and before.where is None:
+    if before is not None and is_open(before) and before.where is None and not before.keys:
         return None
     restarts = _count_abandoned_restarts(before, now)
     book.accept_request(request, seen._replace(refusal=_explain_repair_refusal(request, restarts)), now)

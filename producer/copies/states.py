@@ -17,8 +17,8 @@ class CopyStates:
     """The states of copies.
 
     `all`: "db.table" → state of the last request, in the order of the requests. `waiting`: the copies
-    that may begin, oldest first; none while one runs. `revision`: grows with each change. Times are in ms
-    since 1970.
+    that may begin, oldest first, and key sweeps after copies; none while one runs. `revision`: grows with
+    each change. Times are in ms since 1970.
     """
 
     def __init__(self, states: Mapping[str, CopyState] | None = None) -> None:
@@ -76,7 +76,7 @@ class CopyStates:
         return {
             name: state
             for name, state in self.all.items()
-            if is_open(state) or (state.ended_ms or 0) > now - DAY_MS
+            if is_open(state) or state.removed is not None or (state.ended_ms or 0) > now - DAY_MS
         }
 
     # --- events
@@ -103,7 +103,7 @@ class CopyStates:
         """
         for name in self.all.keys() - self.select_visible(now).keys():
             state = self.all[name]
-            if state.phase == "done" or state.begin is None:
+            if state.removed is None and (state.phase == "done" or state.begin is None):
                 del self.all[name]
                 self._note_change()
 
@@ -113,12 +113,13 @@ class CopyStates:
 
     def _list_waiting(self) -> list[CopyState]:
         states = self.all.values() if self.running is None else ()
-        return [state for state in states if state.phase == "waiting"]
+        waiting = [state for state in states if state.phase == "waiting"]
+        return sorted(waiting, key=lambda state: state.keys)
 
 
 def build_copy_mark(state: CopyState) -> CopyMark:
     """Return the mark of the copy in its begin event."""
-    return CopyMark(id=state.id, partial=state.where is not None)
+    return CopyMark(id=state.id, partial=state.where is not None, keys=state.keys)
 
 
 def is_open(state: CopyState) -> bool:

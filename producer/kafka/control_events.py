@@ -7,14 +7,14 @@ envelope text as rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import orjson
 
 from producer.decoders.envelope import EnvelopeRenderer, SourceContext, TopicTail, TransactionContext
 from producer.sources.chunk_data import EmitChunk
-from schemas.table.model import Row, Table
+from schemas.table.model import Key, Row, Table
 from schemas.wire.codec import encode_event_value, mark_undecodable
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import (
@@ -32,6 +32,8 @@ from schemas.wire.records import TableStop
 _RAW = b'{"undecodable":"'
 _NO_KEY = b"{}"
 """The Kafka key of events without a row."""
+_KEY_BYTES = 200_000
+"""Size of the keys in a `k` event, far below what Kafka accepts."""
 
 
 def encode_definition(
@@ -49,11 +51,13 @@ def encode_definition(
     """Return an `m` event with the definition that is active from here on.
 
     `row`: DEFINITION_ROW unless a statement caused the event. `effect`, `columns`: the statement's
-    effect on rows, and its column changes. `copy`: the copy that begins here.
+    effect on rows, and its column changes. `copy`: the copy that begins here; the begin of a key sweep is
+    a `k` event, which no reader takes for the begin of a copy.
     """
     name = (table.db, table.name)
+    op: EventOp = "k" if copy is not None and copy.keys else "m"
     return _encode_control_event(
-        "m", name, source, tail, tx, row, definition=table, ddl=ddl, effect=effect, copy=copy, columns=columns
+        op, name, source, tail, tx, row, definition=table, ddl=ddl, effect=effect, copy=copy, columns=columns
     )
 
 
@@ -74,6 +78,44 @@ def encode_truncate(
 ) -> tuple[bytes, bytes]:
     """Return a `t` event."""
     return _encode_control_event("t", (table.db, table.name), source, tail, tx, row, ddl=ddl)
+
+
+def encode_removed_rows(
+    table: Table, source: SourceContext, tail: TopicTail, tx: TransactionContext, *, row: int, ddl: str
+) -> tuple[bytes, bytes]:
+    """Return a `p` event: a statement removed rows of the table."""
+    return _encode_control_event("p", (table.db, table.name), source, tail, tx, row, ddl=ddl)
+
+
+def encode_keys(
+    table: Table,
+    source: SourceContext,
+    tail: TopicTail,
+    tx: TransactionContext,
+    *,
+    keys: Sequence[Key],
+    first_row: int,
+) -> list[tuple[bytes, bytes]]:
+    """Return the `k` events of a chunk of keys. The first one has the position row `first_row`."""
+    name, out = (table.db, table.name), []
+    for row, encoded in enumerate(_group_keys(map(orjson.dumps, keys)), first_row):
+        key, value = _encode_control_event("k", name, source, tail, tx, row, snapshot="true", keys=())
+        out.append((key, b"%b%b]}" % (value.removesuffix(b"]}"), b",".join(encoded))))
+    return out
+
+
+def _group_keys(encoded: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Yield the keys in groups of about `_KEY_BYTES`."""
+    group: list[bytes] = []
+    size = 0
+    for key in encoded:
+        if size + len(key) > _KEY_BYTES and group:
+            yield group
+            group, size = [], 0
+        group.append(key)
+        size += len(key) + 1
+    if group:
+        yield group
 
 
 def encode_chunk(
@@ -157,7 +199,7 @@ def _encode_control_event(  # noqa: PLR0917 - private, called by those above
     event = EventEnvelope(
         op=op,
         source=Source(
-            version=choose_event_version(content.get("definition")),
+            version=choose_event_version(op, content.get("definition")),
             connector=source.connector,
             name=source.name,
             ts_ms=tx.ts_ms,
@@ -196,7 +238,10 @@ def encode_whole_chunk(
 
     `tx` is at `emit.at`. `first_row`: FIRST_SNAPSHOT_ROW in a topic without snapshot rows.
     """
-    records = encode_snapshot(emit.table, source, tail, tx, rows=emit.rows, first_row=first_row)
+    if copy is not None and copy.keys:
+        records = encode_keys(emit.table, source, tail, tx, keys=emit.rows, first_row=first_row)
+    else:
+        records = encode_snapshot(emit.table, source, tail, tx, rows=emit.rows, first_row=first_row)
     row = first_row + len(records)
     marker = encode_chunk(
         emit.table, source, tail, tx, row=row, chunk=emit.build_end_marker(first_row), copy=copy

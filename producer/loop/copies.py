@@ -12,7 +12,7 @@ import structlog
 from msgspec.structs import replace
 
 from producer.copies.book import CopyEffect, DiscardChunks, JudgeRequest, KnownTable, RestoreStop
-from producer.copies.limits import explain_unbalanced_condition
+from producer.copies.limits import explain_sweep_refusal, explain_unbalanced_condition
 from producer.copies.recreated_tables import judge_recreated_table
 from producer.copies.states import build_copy_mark
 from producer.errors import TableStoppedError
@@ -106,7 +106,8 @@ class TableCopies:
                 except TableStoppedError as error:
                     self._stops.stop_tables(error, moment)
         for waiting in self._book.states.waiting:
-            if self._begin_copy(waiting, moment, file, pos):
+            begin = self._begin_sweep if waiting.keys else self._begin_copy
+            if begin(waiting, moment, file, pos):
                 break
 
     # --- requests
@@ -190,6 +191,23 @@ class TableCopies:
             reason=problem.what, remedy=problem.action,
         )  # fmt: skip
         self._carry_out(self._book.refuse_copy(format_table_name(name), problem, self._now_ms()), moment)
+
+    def _begin_sweep(self, state: CopyState, moment: LogMoment, file: str, pos: int) -> bool:
+        """Begin a key sweep with the active definition, unless the table is stopped: the copy that ends the
+        stop pays the debt. Return whether it has begun.
+        """
+        name = (state.db, state.table)
+        table = self._captured.tables.get(name)
+        if table is None or name in self._captured.stopped or not self._begins.can_begin(name, file, pos):
+            return False
+        estimate = self._ports.server().estimate_rows(name)
+        problem = explain_sweep_refusal(name, self._ports.repair(name), estimate)
+        if problem is not None:
+            self._refuse_copy(name, problem, moment)
+            return False
+        self._book.states.put_state(replace(state, estimate=estimate))
+        self._begins.begin_copy(name, table.table, build_copy_mark(state), file, pos)
+        return True
 
     def _begin_copy(self, state: CopyState, moment: LogMoment, file: str, pos: int) -> bool:
         """Begin a requested copy if its definition can be proven. Return whether it has begun."""

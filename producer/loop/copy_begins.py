@@ -58,17 +58,18 @@ class CopyStarter:
         topic.raise_ceiling_to_tail()
         return self._snapshots.sender.has_passed_topic(topic, (parse_binlog_file_number(file), pos))
 
+    def can_begin(self, name: TableName, file: str, pos: int) -> bool:
+        """Return whether a copy of the table may begin at `file`, `pos`: its first snapshot has ended."""
+        if name in self._captured.unsaid or format_table_name(name) in self._snapshots.tables.pending:
+            return False
+        return self.has_passed_topic(name, file, pos)
+
     def find_proven_definition(self, name: TableName, file: str, pos: int) -> ProvenDefinition | None:
         """Return the table's definition at `file`, `pos`, if a copy may begin there and the definition
         is proven; otherwise None.
         """
         point = (parse_binlog_file_number(file), pos)
-        whole = (
-            format_table_name(name) not in self._snapshots.tables.pending
-        )  # its first snapshot ends before that
-        if name in self._captured.unsaid or not whole or point <= self._unproven.get(name, (0, 0)):
-            return None
-        if not self.has_passed_topic(name, file, pos):
+        if point <= self._unproven.get(name, (0, 0)) or not self.can_begin(name, file, pos):
             return None
         proof = self._ports.definitions.prove_definition(DefinitionPlace(file, pos), name)
         if isinstance(proof, UnprovenDefinition):

@@ -12,8 +12,11 @@ from producer.snapshot.chunks import ChunkState, SnapshotEffect, SnapshotEvent, 
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, ReadChunk
 from producer.sources.protocols import ChunkQueue
 from producer.tables import TableState
+from schemas.table.model import Table
 from schemas.wire.copies import CopyMark, CopyState
 
+KEYS_PER_ROW = 5
+"""A chunk of a key sweep has this many keys for each row that a chunk of a copy has."""
 ChunkAnswer = ChunkRead | ChunkFailed | ChunkRefused
 
 
@@ -54,7 +57,7 @@ class SnapshotJob:
 
     def limit_chunks(self, most: int, asked: CopyState | None) -> None:
         """Read chunks of at most `most` rows from now on, and of no more than the copy `asked` may read."""
-        self.machine = SnapshotMachine(compute_chunk_rows(most, asked))
+        self.machine = SnapshotMachine(compute_chunk_rows(most, asked, self.table))
 
     def delay_next_chunk(self, seconds: float, now: float) -> None:
         """Read the next chunk `seconds` after this one was due."""
@@ -76,11 +79,21 @@ class SnapshotJob:
         return request._replace(where=asked.where, not_before=max(request.not_before, self.due))
 
 
-def compute_chunk_rows(most: int, asked: CopyState | None) -> int:
+def select_read_table(state: TableState) -> Table:
+    """Return the table as chunks read it: for a key sweep its key alone."""
+    table = state.table
+    if not state.reads_keys:
+        return table
+    columns = tuple(table.get_column(name) for name in table.key.columns)
+    return replace(table, columns=columns, unique=())
+
+
+def compute_chunk_rows(most: int, asked: CopyState | None, state: TableState) -> int:
     """Return how many rows the next chunk has.
 
-    A chunk of a copy with a rate has at most one second's rows.
+    A chunk of a copy with a rate has at most one second's rows. Keys are small.
     """
+    most *= KEYS_PER_ROW if state.reads_keys else 1
     rate = asked.max_rows_per_second if asked is not None else None
     return min(most, rate) if rate else most
 

@@ -20,7 +20,12 @@ from producer.ports import Clock, EventWriter
 from producer.snapshot import chunks
 from producer.snapshot.chunk_sender import ChunkSender
 from producer.snapshot.chunks import FROM_START, ResumePoint
-from producer.snapshot.jobs import ChunkReaderLanes, SnapshotJob, compute_chunk_rows
+from producer.snapshot.jobs import (
+    ChunkReaderLanes,
+    SnapshotJob,
+    compute_chunk_rows,
+    select_read_table,
+)
 from producer.sources.chunk_data import ChunkRefused, EmitChunk, LogMark, ReadChunk
 from producer.sources.mysql.mysql_gtids import GtidSet
 from producer.sources.protocols import ChunkQueue
@@ -178,7 +183,7 @@ class SnapshotScheduler:
             self.add_table(state)
 
     def _handle_job_change(self, job: SnapshotJob, mark: LogMark) -> None:
-        was, now = job.state.table, job.table.table
+        was, now = job.state.table, select_read_table(job.table)
         if self._copies.states.find_fulfilled_request(job.table) is not None and not is_same_definition(
             was, now
         ):
@@ -217,9 +222,9 @@ class SnapshotScheduler:
         if resume is None:
             self.tables.unbegun[state.name] = state
             return
-        machine = chunks.SnapshotMachine(compute_chunk_rows(self._chunk_rows, asked))
+        machine = chunks.SnapshotMachine(compute_chunk_rows(self._chunk_rows, asked, state))
         first, effects = machine.start_snapshot(
-            state.table, point, self._delivered, resume, self._clock.seconds()
+            select_read_table(state), point, self._delivered, resume, self._clock.seconds()
         )
         lane = self._lanes.find_free_lane(self.tables.jobs.values())
         job = self.tables.jobs[state.name] = SnapshotJob(state, machine, first, lane)

@@ -206,7 +206,7 @@ class CaptureStarter:
         here = (record.epoch, parse_binlog_file_number(record.file), record.pos, -1)
         active = tail.find_definition(here[1], here[2], record.epoch)
         begun = tail.find_last_copy(record.epoch)
-        if begun is not None and begun.position > here:
+        if begun is not None and not begun.mark.keys and begun.position > here:
             active = begun.position, tail.definitions[begun.position]
             started.begins[name] = begun.position
         elif active is None and (active := tail.find_first_definition(record.epoch)) is not None:

@@ -116,7 +116,7 @@ class TableTail:
         topic's end for the record.
         """
         begun = self.begun
-        if stop is None or begun is None:
+        if stop is None or begun is None or begun.mark.keys:
             return stop
         place = begun.position[:3]
         if place < here or (place == here and begun.offset <= known):
@@ -125,9 +125,15 @@ class TableTail:
         return None
 
     def begin_copy(self, mark: CopyMark, position: Position, offset: int) -> None:
-        """Record the begin of a copy: the table's stop has ended, and earlier chunks do not count."""
-        ended = self.stop.stop.cause if self.stop is not None else ""
-        self.begun, self.stop = BegunCopy(mark, position, offset, ended), None
+        """Record the begin of a copy: the table's stop has ended, and earlier chunks do not count.
+
+        A key sweep ends no stop.
+        """
+        if mark.keys:
+            self.begun = BegunCopy(mark, position, offset)
+        else:
+            ended = self.stop.stop.cause if self.stop is not None else ""
+            self.begun, self.stop = BegunCopy(mark, position, offset, ended), None
         self.markers.clear()
 
     def add_event(self, offset: int, event: _Event) -> None:

@@ -13,7 +13,12 @@ from typing import Literal, NamedTuple
 
 from producer.statements.tokens import Token
 
-RowEffect = Literal["kept", "emptied", "replaced", "gone", "unknown"]
+RowEffect = Literal["kept", "removed", "emptied", "replaced", "gone", "unknown"]
+"""The effect on rows.
+
+"removed": some rows are removed, and every other row, and every later event, is as it was. "emptied": rows
+are removed by a statement after which the log may not be followed.
+"""
 Definition = Literal["kept", "changed"]
 Needs = Literal["", "no list", "same definition", "other definition"]
 """A further condition for the effect.
@@ -63,8 +68,9 @@ ACTIONS: tuple[ActionRule, ...] = (
     ActionRule("CHANGE", "unknown", "changed", "other definition", "CHANGE v w VARCHAR(20)"),
     ActionRule("MODIFY", "unknown", "changed", "other definition", "MODIFY v VARCHAR(30)"),
     ActionRule("CONVERT TO", "unknown", "changed", "same definition", "CONVERT TO CHARACTER SET utf8mb4"),
-    ActionRule("CONVERT PARTITION|TABLE", "replaced", example="CONVERT PARTITION p0 TO TABLE {other}",
+    ActionRule("CONVERT PARTITION", "removed", example="CONVERT PARTITION p0 TO TABLE {other}",
      servers="mariadb"),
+    ActionRule("CONVERT TABLE", "replaced"),
     ActionRule("DEFAULT|CHARACTER|CHARSET|COLLATE", "kept", "changed",
      example="DEFAULT CHARACTER SET latin1"),
     ActionRule("DISABLE|ENABLE KEYS", "kept", example="DISABLE KEYS"),
@@ -72,10 +78,10 @@ ACTIONS: tuple[ActionRule, ...] = (
     ActionRule("IMPORT", "replaced", example="IMPORT TABLESPACE"),
     ActionRule("DROP INDEX|KEY|PRIMARY|FOREIGN|CHECK|CONSTRAINT", "kept", "changed",
      example="DROP INDEX v_index"),
-    ActionRule("DROP PARTITION", "emptied", example="DROP PARTITION p0"),
+    ActionRule("DROP PARTITION", "removed", example="DROP PARTITION p0"),
     ActionRule("DROP PERIOD|SYSTEM FOR|VERSIONING", "unknown"),
     ActionRule("DROP", "unknown", "changed", "other definition", "DROP COLUMN v"),
-    ActionRule("TRUNCATE PARTITION", "emptied", example="TRUNCATE PARTITION p0"),
+    ActionRule("TRUNCATE PARTITION", "removed", example="TRUNCATE PARTITION p0"),
     ActionRule("EXCHANGE PARTITION", "replaced", example="EXCHANGE PARTITION p0 WITH TABLE {other}"),
     ActionRule("FORCE", "kept", example="FORCE"),
     ActionRule("ORDER BY", "kept", example="ORDER BY v, id"),

@@ -39,7 +39,7 @@ class StatementVerdict:
     @property
     def keeps_definition(self) -> bool:
         """True if the table's definition is certainly unchanged after the statement."""
-        return self.definition == "kept" and self.rows in ("kept", "emptied")
+        return self.definition == "kept" and self.rows in ("kept", "removed", "emptied")
 
     def get_effect(self, *, same_definition: bool) -> str | None:
         """Return "kept" if rows and values are known to be unchanged, otherwise None."""
@@ -53,7 +53,7 @@ class StatementVerdict:
         """
         if self.rows == "unknown" and self.needs in ("same definition", "other definition"):
             return same_definition and self.needs == "other definition"
-        return self.rows != "kept"
+        return self.rows not in ("kept", "removed")
 
 
 def judge_statement(statement: Statement) -> tuple[StatementVerdict, ...]:
@@ -129,6 +129,10 @@ def _judge_alter(names: tuple[TableName, ...], statement: Statement) -> tuple[St
     if alter.ignore or not alter.actions:
         return tuple(StatementVerdict(name, "unknown") for name in names)
     found = [action.rule for action in alter.actions]
+    if len(found) == 1 and found[0].rows == "removed":
+        return _judge_removal(names)
+    # Together with another action, which no server allows today, what remains is not known to be followed.
+    found = [each._replace(rows="emptied") if each.rows == "removed" else each for each in found]
     verdict = StatementVerdict(names[0], found[0].rows, found[0].definition, found[0].needs)
     for each in found[1:]:
         verdict = _merge_verdicts(verdict, StatementVerdict(names[0], each.rows, each.definition, each.needs))
@@ -136,3 +140,9 @@ def _judge_alter(names: tuple[TableName, ...], statement: Statement) -> tuple[St
     if verdict.needs and len(columns) > 1:  # DROP a, ADD a: equal, and all values differ
         verdict = StatementVerdict(names[0], verdict.rows, "changed", "other definition")
     return tuple(StatementVerdict(name, verdict.rows, verdict.definition, verdict.needs) for name in names)
+
+
+def _judge_removal(names: tuple[TableName, ...]) -> tuple[StatementVerdict, ...]:
+    """Judge an ALTER that only removes rows. The other table of CONVERT PARTITION … TO TABLE gets them."""
+    first, *others = names
+    return (StatementVerdict(first, "removed"), *(StatementVerdict(name, "replaced") for name in others))

@@ -18,15 +18,16 @@ from schemas.findings import START_OVER
 from schemas.table.model import Table
 from schemas.table.names import find_meant_tables, format_table_text
 from schemas.wire.copies import CopyRequest
-from schemas.wire.event import ENVELOPE_VERSION, NUMBERS_VERSION, EventEnvelope, Undecodable
+from schemas.wire.event import ENVELOPE_VERSION, REMOVED_VERSION, EventEnvelope, Undecodable
 from schemas.wire.records import StoredPosition, Watermark
 from schemas.wire.topic_names import is_former
 
-EVENT_MAJOR_VERSION = int(NUMBERS_VERSION.partition(".")[0])
+EVENT_MAJOR_VERSION = int(REMOVED_VERSION.partition(".")[0])
 
-POSITION_FORMAT = 2
+POSITION_FORMAT = 3
 """The newest format of position records that this version reads; 2 has names of topics that older
-versions do not compute.
+versions do not compute, 3 has rows that a statement removed (`CopyState.removed`, `CopyState.keys`), which
+older versions would forget.
 """
 
 
@@ -59,6 +60,7 @@ _LEFT_OUT = (
 )
 _ALL_DECODED = b',"undecodable":null}'
 _NO_LOG = b',"log":null}'
+_NO_KEYS = b',"keys":null}'
 
 
 class _Version(msgspec.Struct):
@@ -74,13 +76,18 @@ _VERSIONED = msgspec.json.Decoder(_Versioned)
 
 def encode_event_value(event: EventEnvelope) -> bytes:
     """Return the Kafka value of `event`: compact UTF-8 JSON, fields in the order of the structure."""
+    if event.keys is not None:
+        whole = encode_event_value(msgspec.structs.replace(event, keys=None))
+        return b'%b,"keys":%b}' % (whole[:-1], _ENCODER.encode(event.keys))
     if event.log is not None:
         whole = encode_event_value(msgspec.structs.replace(event, log=None))
         return b'%b,"log":%b}' % (whole[:-1], _ENCODER.encode(event.log))
     if event.undecodable is not None:
         whole = encode_event_value(msgspec.structs.replace(event, undecodable=None))
         return mark_undecodable(whole, event.undecodable)
-    raw = (_ENCODER.encode(event).removesuffix(_NO_LOG) + b"}").removesuffix(_ALL_DECODED) + b"}"
+    raw = _ENCODER.encode(event)
+    for nothing in (_NO_KEYS, _NO_LOG, _ALL_DECODED):
+        raw = raw.removesuffix(nothing) + b"}"
     for nothing in _LEFT_OUT:
         if not raw.endswith(nothing):
             break
@@ -140,15 +147,23 @@ def decode_table(raw: bytes | str) -> Table:
 def encode_stored_position(record: StoredPosition) -> bytes:
     """Return the Kafka value of a position record.
 
-    Versions that compute names of topics cannot decode a record with other names.
+    Versions that do not know what it contains cannot decode it.
     """
     raw = _ENCODER.encode(record)
     if record.topics is None:
-        return raw.removesuffix(b',"topics":null}') + b"}"
-    names = record.topics.items()
+        raw = raw.removesuffix(b',"topics":null}') + b"}"
+    needs = _find_needed_format(record)
+    return raw if needs is None else b'{"needs":%d,"record":%b}' % (needs, raw)
+
+
+def _find_needed_format(record: StoredPosition) -> int | None:
+    """Return the lowest format that a reader of the record must support; None: any."""
+    if any(state.keys or state.removed is not None for state in record.copies.values()):
+        return 3
+    names = (record.topics or {}).items()
     if all(is_former(record.source, find_meant_tables(text)[0], topic) for text, topic in names):
-        return raw
-    return b'{"needs":%d,"record":%b}' % (POSITION_FORMAT, raw)
+        return None
+    return 2
 
 
 def decode_stored_position(raw: bytes) -> StoredPosition:

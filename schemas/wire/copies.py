@@ -58,6 +58,40 @@ class CopyRequest(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     """Only change `max_rows_per_second` of the waiting or running copy (None: no limit)."""
 
 
+class RemovedRows(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """A debt: rows that statements removed without row events (DROP PARTITION). Targets keep them until a
+    key sweep, or a copy of the whole table, that begins after `offset` has ended.
+    """
+
+    id: str = msgspec.field(name="id")
+    """Identifies the key sweep that pays the debt."""
+    offset: int = msgspec.field(name="offset")
+    """Kafka offset of the last statement's event."""
+    ddl: str = msgspec.field(name="ddl")
+    """The last statement, cut to `MAX_DDL_LENGTH`."""
+    since_ms: int = msgspec.field(name="since_ms")
+    """Time of the first statement at the source."""
+    statements: int = msgspec.field(name="statements", default=1)
+    """How many statements removed rows since then."""
+
+    def add_statement(self, earlier: RemovedRows | None) -> RemovedRows:
+        """Return the debt of this statement and of those before it."""
+        if earlier is None:
+            return self
+        return msgspec.structs.replace(
+            self, since_ms=earlier.since_ms, statements=earlier.statements + self.statements
+        )
+
+
+def format_sweep_id(epoch: int, file: str, pos: int) -> str:
+    """Return the id of the key sweep that the statement at this place of the log leads to."""
+    return f"rows removed at {epoch}/{file}:{pos}"
+
+
+MAX_DDL_LENGTH = 300
+"""Characters of a statement that states and records show."""
+
+
 class CopyState(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """State of the last request for a table. Times in ms since 1970."""
 
@@ -90,6 +124,10 @@ class CopyState(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Cause of the stop that the copy's begin ended; the table is stopped again if the copy is given up."""
     next_request: CopyRequest | None = msgspec.field(name="behind", default=None)
     """A request made meanwhile, not by a person; judged once this copy has ended."""
+    keys: bool = msgspec.field(name="keys", default=False)
+    """This is a key sweep: only keys are read, no row is brought, and no stop is ended."""
+    removed: RemovedRows | None = msgspec.field(name="removed", default=None)
+    """Rows that targets may still have; a copy or key sweep that begins later removes them."""
 
 
 def find_copy_state(copies: Mapping[str, CopyState], db: str, table: str) -> CopyState | None:
@@ -111,3 +149,5 @@ class CopyMark(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """In markers: offset of an event of the copy after which every event that concerns the chunk's
     window comes.
     """
+    keys: bool = msgspec.field(name="keys", default=False)
+    """This is a key sweep: its chunks bring keys, and no rows."""

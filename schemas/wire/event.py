@@ -22,19 +22,25 @@ NUMBERS_VERSION = "2.0"
 """The version of definitions with labels as numbers (`Kind.ENUM_NUMBER`, `SET_NUMBER`), which readers
 of 1.0 refuse.
 """
+REMOVED_VERSION = "3.0"
+"""The version of events about rows that a statement removed (`p`, `k`), which readers of 2.0 refuse: they
+would keep the rows.
+"""
 
 
-def choose_event_version(definition: Table | None) -> str:
-    """Return the version of an event with this definition: the lowest one with readers that understand
-    it correctly.
+def choose_event_version(op: str, definition: Table | None) -> str:
+    """Return the version of an event with this operation and definition: the lowest one with readers that
+    understand it correctly.
     """
+    if op in ("p", "k"):
+        return REMOVED_VERSION
     kinds = () if definition is None else (column.type.kind for column in definition.columns)
     return NUMBERS_VERSION if any(kind in _NUMBERS for kind in kinds) else ENVELOPE_VERSION
 
 
 _NUMBERS = frozenset(NUMBERED.values())
 
-EventOp = Literal["c", "u", "d", "r", "t", "m"]
+EventOp = Literal["c", "u", "d", "r", "t", "m", "p", "k"]
 
 
 class Source(msgspec.Struct, omit_defaults=False):
@@ -132,9 +138,11 @@ class ColumnChanges(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
 
 
 class EventEnvelope(msgspec.Struct, kw_only=True):
-    """One event. op: c u d r(snapshot read) t(truncate) m(definition, DDL or chunk marker).
+    """One event. op: c u d r(snapshot read) t(truncate) m(definition, DDL or chunk marker)
+    p(rows removed by a statement) k(keys of a sweep's chunk).
 
-    An `m` event has `definition`, `chunk` or `stop`.
+    An `m` event has `definition`, `chunk` or `stop`. A `p` event has `ddl`. A `k` event has `keys`, or, as
+    the begin of a sweep, `definition` and `copy`.
     """
 
     op: EventOp = msgspec.field(name="op")
@@ -162,3 +170,5 @@ class EventEnvelope(msgspec.Struct, kw_only=True):
     undecodable: Undecodable | None = msgspec.field(name="undecodable", default=None)
     log: LogRows | None = msgspec.field(name="log", default=None)
     """For a source with a log that is deleted once it is read: the log rows that identify the event."""
+    keys: tuple[tuple[Value, ...], ...] | None = msgspec.field(name="keys", default=None)
+    """Keys of rows that exist at the source, each with its columns in the order of the table's key."""

@@ -31,6 +31,7 @@ from consumer.targets.oracle.dialect import SYNTAX as ORACLE
 from consumer.targets.postgres.dialect import SYNTAX as POSTGRES
 from consumer.targets.sql import Fragment
 from schemas.table.model import Table
+from schemas.wire.copies import RemovedRows
 from tests.formats.samples import sample
 from tests.formats.structure import Case, Structure
 from tests.kits.kafka_formats import LUCY, PLACE, READ, routed
@@ -62,6 +63,7 @@ def _stored() -> StoredDefinition:
         unmapped_columns=("extra",),
         route_names={"age": "age_"},
         snapshot=(17, 18),
+        removed=sample(RemovedRows),
     )
 
 

@@ -47,6 +47,8 @@ def test_capture_says_of_each_statement_what_the_page_rests_on(played: Played) -
         assert not stops, (statement.sql, stops)
         if statement.truncates:
             assert any(event.op == "t" for event in found)
+        elif statement.removes:
+            assert [event.ddl for event in found if event.op == "p"], statement.sql
         elif statement.after.columns or statement.columns:
             for event in defined[-1:]:
                 assert set(event.definition.column_names if event.definition else ()) == set(
@@ -88,7 +90,8 @@ def outcome(
 ) -> str | None:
     """Return what is not as the page says."""
     promised = cell(statement, policy)
-    verdict = KeepDefinition() if statement.truncates else decided(statement, policy)
+    stays = statement.truncates or statement.removes
+    verdict = KeepDefinition() if stays else decided(statement, policy)
     if isinstance(verdict, NeedsCopy | StopForPerson | SourceTableDropped) or promised.startswith(
         ("stops", "copy")
     ):

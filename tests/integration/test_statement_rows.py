@@ -26,6 +26,10 @@ TABLES = {
     "open": f"{COLUMNS} {RANGE[:-1]}, PARTITION pm VALUES LESS THAN MAXVALUE)",
     "hash": f"{COLUMNS} PARTITION BY HASH (id) PARTITIONS 4",
     "key": f"{COLUMNS} PARTITION BY KEY (id) PARTITIONS 4",
+    "sub": f"{COLUMNS} PARTITION BY RANGE (id) SUBPARTITION BY HASH (id) "
+    "(PARTITION p0 VALUES LESS THAN (100) (SUBPARTITION p0s0, SUBPARTITION p0s1), "
+    "PARTITION p1 VALUES LESS THAN (300) "
+    "(SUBPARTITION p1s0, SUBPARTITION p1s1))",
     "list": f"{COLUMNS} PARTITION BY LIST (id % 3) (PARTITION p0 VALUES IN (0), "
     "PARTITION p1 VALUES IN (1, 2))",
 }
@@ -35,13 +39,14 @@ ROWS = [(number, f"v{number}") for number in range(1, 200, 7)]
 @dataclass(frozen=True)
 class Case:
     """`passes`: whether capture goes on after it. `refused`: the server does not do it at all; None:
-    either."""
+    either. `removes`: it removes rows, and changes none of the others."""
 
     kind: str
     sql: str
     passes: bool
     servers: tuple[str, ...] = ("mariadb", "mysql")
     refused: bool | None = False
+    removes: bool = False
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.sql}"
@@ -63,9 +68,10 @@ ALLOWED = [
         _kind(action.example),
         "ALTER TABLE t "
         f"{action.example.format(other='taken_out' if action.words.startswith('CONVERT') else 'other')}",
-        action.rows == "kept" or action.definition == "changed",
+        action.rows in ("kept", "removed") or action.definition == "changed",
         ("mariadb", "mysql") if action.servers == "both" else (action.servers,),
         None if action.example.startswith(("IMPORT", "CHECK", "REPAIR", "ADD UNIQUE")) else False,
+        action.rows == "removed",
     )
     for action in ACTIONS
     if action.example
@@ -88,6 +94,16 @@ OTHERS = [
     Case("list", "ALTER TABLE t REMOVE PARTITIONING", True),
     Case("list", "ALTER TABLE t REORGANIZE PARTITION p1 INTO (PARTITION p1 VALUES IN (1))", False),
     Case("list", "ALTER TABLE t REBUILD PARTITION p0", False),
+    *[
+        Case(kind, f"ALTER TABLE t TRUNCATE PARTITION {which}", True, removes=True)
+        for kind, which in (
+            ("hash", "p1"), ("key", "p1"), ("list", "p1"), ("sub", "p1"), ("sub", "p1s0"), ("range", "ALL"),
+        )
+    ],
+    *[
+        Case(kind, "ALTER TABLE t DROP PARTITION p1", passes, refused=not passes, removes=True)
+        for kind, passes in (("hash", False), ("key", False), ("list", True), ("sub", True))
+    ],
     Case("plain", "ALTER TABLE t PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (100))", True,
      refused=True),
     Case("hash", "ALTER TABLE t PARTITION BY LIST (id) (PARTITION p0 VALUES IN (1, 8))", True, refused=True),
@@ -184,6 +200,10 @@ class Bench:
             now = self.rows()
             assert now is not None, case
             assert before is not None
+            if case.removes:
+                assert len(now) < len(before), case
+                assert set(now) <= set(before), case
+                return True
             width = len(now[0])
             assert [row[:width] for row in now] == [row[:width] for row in before], case
         return True

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value
 from schemas.wire.codec import encode_event_value
-from schemas.wire.event import Chunk, EventEnvelope, EventOp, Source, Transaction
+from schemas.wire.event import Chunk, EventEnvelope, EventOp, Source, Transaction, choose_event_version
 from schemas.wire.records import format_former_table_topic
 from tests.kits.waiting import EVERY_S, awaited
 
@@ -71,7 +71,7 @@ class FakeSource:
             before=before,
             after=after,
             source=Source(
-                version="1.0",
+                version=choose_event_version(op, None),
                 connector="mariadb",
                 name=self.name,
                 ts_ms=int(time.time() * 1000),
@@ -129,6 +129,12 @@ class FakeSource:
 
     def delete(self, key: int) -> EventEnvelope:
         return self.event("d", self.rows.pop(key), None)
+
+    def remove_rows(self, *keys: int) -> EventEnvelope:
+        """Remove rows by a statement that the log shows only as text."""
+        for key in keys:
+            del self.rows[key]
+        return self.event("p", ddl="ALTER TABLE acct DROP PARTITION p0")
 
     def truncate(self) -> EventEnvelope:
         self.rows.clear()

@@ -265,6 +265,7 @@ class Played:
             changes += [*(of_table(each, name) for each in statement.first), on(statement, name)]
             changes += behind(statement, name + statement.makes)
         capturing.run(*changes)
+        capturing.run_until(self._all_swept, "the key sweeps of what was removed")
         self.raw = {
             name + of.makes: [
                 (m.offset(), m.value())
@@ -272,6 +273,17 @@ class Played:
             ]
             for name, of in self.names.items()
         }
+
+    def _all_swept(self) -> bool:
+        """Return whether every table that lost rows by a statement has been read by its keys."""
+        return all(
+            any(
+                event.copy is not None and event.copy.keys and event.chunk is not None and event.chunk.last
+                for event in self.capturing.events(name)
+            )
+            for name, statement in self.names.items()
+            if statement.removes
+        )
 
     def topic(self, name: str) -> str:
         return f"{self.capturing.db}.s.{self.capturing.db}.{name}"

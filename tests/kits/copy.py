@@ -22,7 +22,7 @@ Order = Callable[[int], Any]
 class CopyOf:
     """`order`: in which the source has its keys, which are numbered as in `source.rows`: `index` is the
     number of an image's, `value` a number's key; by default they are the same. `limit`: rows of a chunk.
-    `late`: markers name the one before the last one as `since`."""
+    `late`: markers name the one before the last one as `since`. `keys`: it is a key sweep."""
 
     source: FakeSource
     topic: list[bytes]
@@ -33,6 +33,7 @@ class CopyOf:
     id: str = "copy-1"
     partial: bool = False
     late: bool = False
+    keys: bool = False
     begins: int = -1
     done: bool = False
     markers: list[int] = field(default_factory=list)
@@ -45,7 +46,9 @@ class CopyOf:
         """Let the copy begin; returns the offset."""
         self.begins = self._add(
             self.source.event(
-                "m", definition=table or self.source.table, copy=CopyMark(id=self.id, partial=self.partial)
+                "k" if self.keys else "m",
+                definition=table or self.source.table,
+                copy=CopyMark(id=self.id, partial=self.partial, keys=self.keys),
             )
         )
         self.markers = [self.begins, self.begins]
@@ -65,12 +68,16 @@ class CopyOf:
         """Write what is left of the chunk that was read, its marker, and plan the next one. Returns the
         marker's offset."""
         since = [decode_event(raw) for raw in self.topic[self._planned :]]
-        if any(event.op == "t" for event in since):
+        if any(event.op in "tp" for event in since):
             self.plan()
             return self.emit()
         touched = {self.index(image) for event in since for image in (event.before, event.after) if image}
         rows = [row for key, row in self._read.items() if key not in touched]
-        for row in rows:
+        if self.keys and rows:
+            names = self.source.table.key.columns
+            keys = tuple(tuple(row[name] for name in names) for row in rows)
+            self._add(self._snapshot(self.source.event("k", keys=keys)))
+        for row in () if self.keys else rows:
             self._add(self._snapshot(self.source.event("r", None, row)))
         last = len(self._read) < self.limit
         upto = None if last else list(self._read)[-1]
@@ -83,7 +90,7 @@ class CopyOf:
             ),
             copy=CopyMark(
                 id=self.id, partial=self.partial, begins=self.begins,
-                since=self.markers[-2 if self.late else -1]
+                since=self.markers[-2 if self.late else -1], keys=self.keys,
             ),
         )  # fmt: skip
         self.markers.append(self._add(self._snapshot(marker)))

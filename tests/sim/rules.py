@@ -53,6 +53,10 @@ class Rules:
     jumps_take_the_position: bool = True  # of the begin's predecessor: nobody read what is passed over
     copies_given_up_stop_again: bool = True  # the table whose stop they had ended
     since_reaches_back: bool = True  # to before everything that concerns the chunk
+    sweeps_reach_the_statement: bool = True  # a debt is paid by a key sweep that begins behind it
+    sweeps_see_the_statement: bool = True  # of which no row is left in what they read
+    sweeps_keep_later_rows: bool = True  # what is written again behind the statement lives
+    sweeps_are_no_copies: bool = True  # no stopped unit goes on at the begin of a key sweep
     values_are_ticketed: bool = True  # tickets on before and after images
     halves_are_refused_apart: bool = True  # of a key move only what the target refuses is held
     deletes_settle: bool = True  # a delete is the final image of its key, also of one that is held
@@ -101,6 +105,10 @@ FINDINGS: dict[str, str] = {
     "sweeps": "sweeps_are_guarded",
     "jump": "jumps_take_the_position",
     "since": "since_reaches_back",
+    "debt": "sweeps_reach_the_statement",
+    "seen": "sweeps_see_the_statement",
+    "later rows": "sweeps_keep_later_rows",
+    "no copy": "sweeps_are_no_copies",
     "tickets": "values_are_ticketed",
     "refused half": "halves_are_refused_apart",
     "settled": "deletes_settle",
@@ -119,6 +127,7 @@ _COPIES = {
     "snapshot": 1,
 }
 _APPLIED = _COPIES | {"others": 0.2, "copies": 0.3, "repairs": 1}
+_REMOVES = {"removes": 0.4, "others": 0.1, "snapshot": 1, "prefill": 9, "alike": 1}
 _REFUSED = {"quarantine": 1, "poison": 0.2, "moves": 0.5, "others": 0.1}
 EMPHASIS: dict[str, dict[str, float]] = {
     "1": {"snapshot": 1},
@@ -165,6 +174,10 @@ EMPHASIS: dict[str, dict[str, float]] = {
         "max_lanes": 1,
     },
     "jump": _APPLIED | {"repairs": 1},
+    "debt": _REMOVES,
+    "seen": _REMOVES | {"snapshot": 0},
+    "later rows": _REMOVES | {"transactions": 30},
+    "no copy": _APPLIED | {"removes": 0.3, "transactions": 40},
     "3": {"failing": 0.1},
     "tickets": {"max_lanes": 4, "max_gather": 1, "max_batch": 30, "faults": 0.0, "others": 0.0},
     "refused half": _REFUSED,

@@ -80,6 +80,8 @@ class Source:
             self.rotate()
         if rng.random() < self.world.crashes:
             self._crash(rng)
+        if self.world.removing.random() < self.world.removes:
+            statements.remove_rows(self, self.world.removing)
         if rng.random() < self.world.xa:
             xa.carry_one_out(self, rng)
         elif rng.random() < self.world.statements:

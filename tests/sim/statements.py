@@ -60,6 +60,23 @@ def carry_one_out(source: Source, rng: random.Random) -> None:
         source.logged(group)
 
 
+def remove_rows(source: Source, rng: random.Random) -> None:
+    """Remove some rows of a table by a statement that the log has as text alone."""
+    free = [table for table in source.tables if not source.locked(table)]
+    if not free:
+        return
+    table = "t" if "t" in free and rng.random() < 0.8 else rng.choice(free)
+    group = source.binlog.group(standalone=True)
+    at = group.sql(f"ALTER TABLE {table} {rng.choice(('DROP', 'TRUNCATE'))} PARTITION p0")
+    rows = {key: row for key, row in source.tables[table].items() if rng.random() < 0.5}
+    for key, row in source.tables[table].items():
+        if key not in rows:
+            source.happened(table, (row, None))
+    source.histories[table].removed_but(group.start, at, rows)
+    source.tables[table] = rows
+    source.logged(group, left={table: dict(rows)})
+
+
 def _create(source: Source, table: str) -> None:
     group = source.binlog.group(standalone=True)
     at = group.sql(f"CREATE TABLE {table} {_COLUMNS}")

@@ -17,10 +17,11 @@ from consumer.attempt.copies import begin
 from consumer.attempt.copies import copies as copies_module
 from consumer.attempt.copies.keys import KeyComparison
 from consumer.attempt.copies.sweep import Sweep
+from consumer.attempt.copies.window import KeyWindow
 from consumer.attempt.effects import ListKeys, Machine, NextSlice, Transact, ask_driver
 from consumer.attempt.evolution import next_definition
 from consumer.attempt.operations import Operation, WriteChanges
-from consumer.attempt.readers.reader import EnvelopeReader
+from consumer.attempt.readers.reader import EnvelopeReader, KeysRead, ReaderItem
 from consumer.attempt.transactions import AttemptProgress
 from consumer.errors import CommitUnknownError, ConsumerError, FencedError, RefusedError
 from consumer.ordering import dispatch as dispatch_module
@@ -35,6 +36,7 @@ from consumer.ordering.tickets import Ticket, TicketTable
 from consumer.tables import definition
 from consumer.tables.definition import ActiveDefinition
 from producer.binlog_format.log_event import BinlogEvent
+from producer.copies import book
 from producer.copies.book import CopyBook, CopyEffect, RestoreStop
 from producer.definitions import proof
 from producer.definitions.requests import Proof, ProvenDefinition, UnprovenDefinition
@@ -65,7 +67,9 @@ from producer.stops import StoppedTable
 from producer.tables import CapturedTables, TableName, TableState
 from schemas.problems import Problem
 from schemas.table.model import Key, Row, Table
+from schemas.wire.codec import decode_event
 from schemas.wire.copies import CopyMark, CopyState
+from schemas.wire.event import EventEnvelope
 from schemas.wire.position import FIRST_SNAPSHOT_ROW, LogPoint, Position
 from schemas.wire.records import LogProof, StoredPosition, TableStop
 
@@ -81,6 +85,7 @@ _copy, _begins, _give_up, _mark = (
     CopyBook._give_up,
     SnapshotJob.build_copy_mark,
 )
+_end_copy, _note_taken = book._end_copy, KeyWindow.note_taken
 _assembler, _end = TransactionAssembler.__init__, TransactionBuffer._end_group
 _before, _refused_next = begin.find_mark_before_copy, lane._choose_refused_parts
 _judge, _init, _begin, _commit = (
@@ -264,6 +269,21 @@ def _knows_nothing(_self: object, _at: int) -> bool:
     return False
 
 
+def _pays_all(state: CopyState, now: int) -> CopyState:
+    return msgspec.structs.replace(_end_copy(state, now), removed=None)
+
+
+def _keys_alone(self: KeyWindow, taken: ReaderItem) -> None:
+    """What the source's events leave is not looked at."""
+    if isinstance(taken, KeysRead):
+        _note_taken(self, taken)
+
+
+def _any_begin(raw: bytes) -> EventEnvelope | None:
+    event = decode_event(raw)
+    return event if event.copy is not None and event.definition is not None else None
+
+
 def _any_proof(proofs: Sequence[LogProof], _oldest: str) -> list[LogProof]:
     return list(proofs)
 
@@ -413,6 +433,10 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "together": ((copies_module, "pass_together", _each_alone),),
     "sweeps": ((AttemptProgress, "commit_guarded", _unguarded),),
     "jump": ((begin, "find_mark_before_copy", _stays),),
+    "debt": ((book, "_end_copy", _pays_all),),
+    "seen": ((LowWatermark, "has_seen_all_before", _reaches_anything),),
+    "later rows": ((KeyWindow, "note_taken", _keys_alone),),
+    "no copy": ((begin, "decode_copy_begin", _any_begin),),
     "tickets": ((TicketTable, "register", _no_wait),),
     "refused half": ((lane, "_choose_refused_parts", _both_halves),),
     "settled": ((batches, "_settles_key", _queues),),

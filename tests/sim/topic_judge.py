@@ -30,6 +30,8 @@ class Found:
     rows: Rows = field(default_factory=dict)
     taken: dict[Where, int] = field(default_factory=dict)  # rows of the log, and the gen that sent each
     emptied: set[LogPoint] = field(default_factory=set)
+    removed: set[LogPoint] = field(default_factory=set)
+    stale: set[str] = field(default_factory=set)  # keys of rows that a statement removed
     defined: Position | None = None
     stop: TableStop | None = None
     whole: bool = False
@@ -66,7 +68,10 @@ class Found:
         self._gen, self._highest = where.gen, where.position
         self.last = self.last if event.stop is not None else where.position
         if event.copy is not None and event.definition is not None:
-            self._begin(where.position)
+            if event.copy.keys:  # it ends no stop, and brings no row
+                self.living.clear()
+            else:
+                self._begin(where.position)
         if self.stop is not None and event.stop is None:
             if not _anew(event) or where.gen <= self._stopped_by:
                 raise Wrong(f"{self.table}: {event} stands behind the stop")
@@ -85,8 +90,14 @@ class Found:
             self.stop, self._stopped_by = event.stop, where.gen
         elif event.chunk is not None:
             self._chunk(event)
+        elif event.op == "p":
+            self.removed.add(where.position[1:3])
+            self.stale |= self.rows.keys() - self.history.removed[where.position[1:3]]
+        elif event.op == "k":
+            self.living |= dict.fromkeys((str(key[0]).lower() for key in event.keys or ()), (offset, True))
         elif event.op == "t":
             self.rows = {}
+            self.stale.clear()
             self.living.clear()
             self.emptied.add(where.position[1:3])
             self._floor = self.history.emptied[where.position[1:3]]
@@ -109,7 +120,8 @@ class Found:
             self._sweep(event.chunk, event.copy.since)
         if event.chunk.last and event.copy is not None:
             self._all_live()
-        self.whole = self.whole or event.chunk.last
+        if event.copy is None or not event.copy.keys:
+            self.whole = self.whole or event.chunk.last
 
     def _all_live(self) -> None:
         """All chunks are swept: what is left has come since the copy began, as a sweep of all keys at once
@@ -132,6 +144,7 @@ class Found:
                 and not (there and offset > since)
             ):
                 del self.rows[key]
+                self.stale.discard(key)
 
     def _row(self, event: EventEnvelope, offset: int) -> None:
         before, after = _row_of(event.before), _row_of(event.after)
@@ -141,6 +154,8 @@ class Found:
             if step is None or step.change != (before, after):
                 raise Wrong(f"{self.table}: {before} → {after} at {at}, but in the log stands {step}")
             self.taken[at] = event.source.gen
+        for row in (before, after):
+            self.stale.discard("" if row is None else row[0].lower())
         if before is not None:
             self.rows.pop(before[0].lower(), None)
             self.living[before[0].lower()] = (offset, False)
@@ -312,7 +327,9 @@ class TopicJudge:
         if stop is not None and found.behind(stop):  # a predecessor had sent more before the stop was found
             return found
         rows = history.rows_at(until) if found.whole else history.rows_since(found.defined[1:], until)
-        if found.rows != rows:
+        if stop is None and found.stale:
+            raise Wrong(f"{table}: no key sweep has removed {found.stale}")
+        if {key: row for key, row in found.rows.items() if key not in found.stale} != rows:
             raise Wrong(f"{table}: its topic comes to {found.rows}, the source at {until} to {rows}")
         return found
 
@@ -324,6 +341,9 @@ class TopicJudge:
         for at in history.emptied:
             if at > begin[:2] and (until is None or at < until) and at not in found.emptied:
                 raise Wrong(f"{found.table}: the TRUNCATE at {at} is not in its topic")
+        for at in history.removed:
+            if at > begin[:2] and (until is None or at < until) and at not in found.removed:
+                raise Wrong(f"{found.table}: the DROP PARTITION at {at} is not in its topic")
 
     def _is_a_beginning(self, found: Found) -> None:
         """Nothing was passed over: all before the stored position is there, and all before the last row."""

@@ -22,13 +22,14 @@ class Wrong(AssertionError):  # noqa: N818  # it is the verdict, not an error of
 class Step(NamedTuple):
     """What an event of the log, or a statement in it, did to the rows. `where`: of one that is published.
 
-    `change` None: the table's rows are `rows` from there on.
+    `change` None: the table's rows are `rows` from there on. `removes`: each of them was there before.
     """
 
     at: LogPoint
     where: Where | None
     change: Change | None
     rows: Rows
+    removes: bool = False
 
 
 class Cause(NamedTuple):
@@ -42,8 +43,9 @@ class Cause(NamedTuple):
 
 @dataclass
 class TableHistory:
-    """One table. `emptied`: where a TRUNCATE is → the highest version that there was; `altered`: where
-    statements on it are. `causes`: of stops, in the order of the log.
+    """One table. `removed`: where a statement removed rows → the keys that it left. `emptied`: where a
+    TRUNCATE is → the highest version that there was; `altered`: where statements on it are. `causes`: of
+    stops, in the order of the log.
     """
 
     begun: Rows = field(default_factory=dict)
@@ -51,6 +53,7 @@ class TableHistory:
     published: dict[Where, Step] = field(default_factory=dict)
     emptied: dict[LogPoint, int] = field(default_factory=dict)
     altered: list[LogPoint] = field(default_factory=list)
+    removed: dict[LogPoint, set[str]] = field(default_factory=dict)
     causes: list[Cause] = field(default_factory=list)
 
     def changed(self, where: Where, at: LogPoint, change: Change) -> None:
@@ -63,6 +66,11 @@ class TableHistory:
         """Note that a statement left the table with `rows`."""
         self.steps.append(Step(at, None, None, dict(rows)))
 
+    def removed_but(self, start: LogPoint, at: LogPoint, rows: Rows) -> None:
+        """Note that a statement removed all rows but `rows`."""
+        self.steps.append(Step(at, None, None, dict(rows), removes=True))
+        self.removed[start] = set(rows)
+
     def cause(self, defined: Where) -> Cause | None:
         """Return what stops a table that is captured from `defined` on."""
         return next((cause for cause in self.causes if (*cause.start, cause.row) > defined), None)
@@ -73,7 +81,9 @@ class TableHistory:
         for step in self.steps:
             if until is not None and step.at >= until:
                 break
-            if step.change is None:
+            if step.change is None and step.removes:
+                rows = {key: row for key, row in rows.items() if key in step.rows}
+            elif step.change is None:
                 rows = {} if step.at[:2] > begin[:2] else rows
             elif step.where is not None and step.where > begin:
                 before, after = step.change

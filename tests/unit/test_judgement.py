@@ -41,10 +41,10 @@ def passes(sql: str, *, same: bool) -> bool:
         ("RENAME TABLE t TO old, new TO t", {T: "replaced", ("db", "old"): "kept", ("db", "new"): "gone"}),
         ("RENAME TABLE t TO x, u TO t, x TO u", {T: "replaced", ("db", "x"): "replaced", ("db", "u"): "replaced"}),  # noqa: E501
         ("ALTER TABLE t RENAME TO u", {T: "gone", ("db", "u"): "kept"}),
-        ("ALTER TABLE t TRUNCATE PARTITION p0", {T: "emptied"}),
-        ("ALTER TABLE t DROP PARTITION p0, p1", {T: "emptied"}),
+        ("ALTER TABLE t TRUNCATE PARTITION p0", {T: "removed"}),
+        ("ALTER TABLE t DROP PARTITION p0, p1", {T: "removed"}),
         ("ALTER TABLE t EXCHANGE PARTITION p0 WITH TABLE x.u WITHOUT VALIDATION", {T: "replaced", ("x", "u"): "replaced"}),  # noqa: E501
-        ("ALTER TABLE t CONVERT PARTITION p0 TO TABLE x.u", {T: "replaced", ("x", "u"): "replaced"}),
+        ("ALTER TABLE t CONVERT PARTITION p0 TO TABLE x.u", {T: "removed", ("x", "u"): "replaced"}),
         ("ALTER TABLE t CONVERT TABLE u TO PARTITION p VALUES LESS THAN (9)", {T: "replaced", ("db", "u"): "replaced"}),  # noqa: E501
         ("ALTER TABLE t DISCARD PARTITION p0 TABLESPACE", {T: "emptied"}),
         ("ALTER TABLE t IMPORT TABLESPACE", {T: "replaced"}),

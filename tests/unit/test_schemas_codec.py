@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from schemas.errors import EnvelopeError
 from schemas.table.model import Column, ColumnType, IndexPart, Table, UniqueIndex
 from schemas.wire import codec
-from schemas.wire.copies import CopyMark, CopyRequest, CopyState, RepairLimits
+from schemas.wire.copies import CopyMark, CopyRequest, CopyState, RemovedRows, RepairLimits
 from schemas.wire.event import (
     ENVELOPE_VERSION,
     Chunk,
@@ -38,7 +38,7 @@ GOLDEN = SCHEMAS / "golden" / "v1"
 EVENTS = (
     "c", "u", "u-undecodable", "u-oracle", "d", "r", "t", "m-definition", "m-expression",
     "m-default-expression", "m-label-numbers", "m-ddl", "m-ddl-kept", "m-ddl-columns", "m-chunk", "m-copy",
-    "m-copy-chunk", "m-stop",
+    "m-copy-chunk", "m-stop", "p", "k", "k-begin", "m-keys-chunk",
 )  # fmt: skip
 RECORDS: dict[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes]]] = {
     **dict.fromkeys(EVENTS, (codec.decode_event, codec.encode_event_value)),
@@ -103,6 +103,7 @@ _DESCRIBED: dict[str, type[msgspec.Struct]] = {
     "identity": Identity, "anchor": Anchor, "watermark": Watermark, "stop": TableStop, "proof": LogProof,
     "undecodable": Undecodable, "log_rows": LogRows, "copy_mark": CopyMark, "columns": ColumnChanges,
     "copy_state": CopyState, "copy_request": CopyRequest, "limits": RepairLimits, "shadow": ShadowTable,
+    "removed_rows": RemovedRows,
 }  # fmt: skip
 
 
@@ -241,8 +242,8 @@ def test_unknown_fields_are_ignored(name: str) -> None:
     [json.loads(golden("c")), {"source": {"version": ""}}, {"op": "z", "source": {"version": ""}, "what": 1}],
 )
 def test_a_newer_major_version_is_refused_whatever_else_it_holds(record: dict[str, Any]) -> None:
-    record = {**record, "source": {**record["source"], "version": "3.0"}}
-    with pytest.raises(EnvelopeError, match=r"envelope version 3\.0.*upgrade the reading side"):
+    record = {**record, "source": {**record["source"], "version": "4.0"}}
+    with pytest.raises(EnvelopeError, match=r"envelope version 4\.0.*upgrade the reading side"):
         codec.decode_event(json.dumps(record).encode())
 
 

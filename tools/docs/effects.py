@@ -69,6 +69,8 @@ OTHERS: tuple[str, ...] = (
 _SERVERS = {"mysql": "MySQL", "mariadb": "MariaDB"}
 _ROWS = {
     "kept": "keeps every row",
+    "removed": "a `p` event: the rows that it removed leave targets by a key sweep ([partitions]"
+    "(../how-to/partitions.md))",
     "emptied": "removes rows without row events",
     "replaced": "brings other rows without row events",
     "gone": "the table no longer exists; reported as a stop with the cause `dropped`",

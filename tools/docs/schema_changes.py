@@ -128,6 +128,8 @@ class Statement:
     """The cause with which capture stops the table instead."""
     truncates: bool = False
     """Whether it empties the table, which capture publishes as data."""
+    removes: bool = False
+    """Whether it removes rows, which capture publishes as a debt."""
     create: str = CREATE
     """The CREATE TABLE of another table than the usual one."""
     before: Table = TABLE
@@ -177,6 +179,24 @@ PARTITIONED = (
 _PLAIN = replace(TABLE, unique=())
 _parted = partial(
     Statement, create=PARTITIONED, before=_PLAIN, after=_PLAIN, of="of a table that is partitioned by RANGE"
+)
+
+
+def _parted_by(kind: str, clause: str) -> Callable[..., Statement]:
+    """Return a function that makes a statement on a table with this partitioning, which removes rows."""
+    create = f"{PARTITIONED.partition(' PARTITION BY')[0]} PARTITION BY {clause}"
+    return partial(
+        Statement, create=create, before=_PLAIN, after=_PLAIN, removes=True, of=f"of a table by {kind}"
+    )
+
+
+_list = _parted_by("LIST", "LIST (id) (PARTITION p0 VALUES IN (1), PARTITION p1 VALUES IN (2, 3, 4, 5))")
+_hash = _parted_by("HASH", "HASH (id) PARTITIONS 2")
+_by_key = _parted_by("KEY", "KEY (id) PARTITIONS 2")
+_sub = _parted_by(
+    "RANGE with subpartitions by HASH",
+    "RANGE (id) SUBPARTITION BY HASH (id) (PARTITION p0 VALUES LESS THAN (3) (SUBPARTITION p0s0, "
+    "SUBPARTITION p0s1), PARTITION p1 VALUES LESS THAN (1000) (SUBPARTITION p1s0, SUBPARTITION p1s1))",
 )
 _OTHER = ("CREATE TABLE t_x LIKE t", "INSERT INTO t_x SELECT * FROM t WHERE id < 2")
 
@@ -274,8 +294,16 @@ STATEMENTS: tuple[Statement, ...] = (
         effect="kept", columns=_of(),
     ),
     _parted("ALTER TABLE t REMOVE PARTITIONING", effect="kept", columns=_of()),
-    _parted("ALTER TABLE t TRUNCATE PARTITION p0", stop="rows-replaced"),
-    _parted("ALTER TABLE t DROP PARTITION p0", stop="rows-replaced"),
+    _parted("ALTER TABLE t TRUNCATE PARTITION p0", removes=True),
+    _parted("ALTER TABLE t DROP PARTITION p0", removes=True),
+    _parted("ALTER TABLE t TRUNCATE PARTITION ALL", removes=True),
+    _parted("ALTER TABLE t CONVERT PARTITION p0 TO TABLE t_x (mariadb)", removes=True),
+    _list("ALTER TABLE t DROP PARTITION p0"),
+    _list("ALTER TABLE t TRUNCATE PARTITION p1"),
+    _hash("ALTER TABLE t TRUNCATE PARTITION p0"),
+    _by_key("ALTER TABLE t TRUNCATE PARTITION p0"),
+    _sub("ALTER TABLE t DROP PARTITION p0"),
+    _sub("ALTER TABLE t TRUNCATE PARTITION p0s1"),
     _parted(
         "ALTER TABLE t EXCHANGE PARTITION p0 WITH TABLE t_x", stop="rows-replaced",
         first=("CREATE TABLE t_x LIKE t", "ALTER TABLE t_x REMOVE PARTITIONING"),
@@ -401,6 +429,8 @@ def cell(statement: Statement, policy: SchemaChangePolicy) -> str:
     """Return what happens at the target, for people."""
     if statement.truncates:
         return "rows deleted"
+    if statement.removes:
+        return "rows deleted, by a key sweep"
     if statement.makes:
         return "makes the table; its rows follow"
     verdict = decided(statement, policy)
@@ -467,7 +497,7 @@ def _left_alone(statement: Statement, policy: SchemaChangePolicy) -> str:
 
 def why(statement: Statement) -> str:
     """Return why a copy is needed; empty: none is needed under `evolve`."""
-    verdict = None if statement.truncates else decided(statement, "evolve")
+    verdict = None if statement.truncates or statement.removes else decided(statement, "evolve")
     return (
         verdict.why.removeprefix(f"{statement.sql}: ")
         if isinstance(verdict, NeedsCopy) and not statement.stop

@@ -68,14 +68,18 @@ def find_mark_before_copy(
 
 
 def decode_copy_begin(raw: bytes) -> EventEnvelope | None:
-    """Return the event in `raw` if it begins a copy of the whole table, otherwise None."""
+    """Return the event in `raw` if it begins a copy of the whole table, otherwise None.
+
+    A key sweep brings no row, so no unit can continue at its begin.
+    """
     if _MARK not in raw:
         return None
     try:
         event = decode_event(raw)
     except EnvelopeError:
         return None
-    begins = event.copy is not None and event.definition is not None and not event.copy.partial
+    copy = event.copy
+    begins = copy is not None and event.definition is not None and not (copy.partial or copy.keys)
     return event if begins else None
 
 

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
 from consumer.attempt.copies.keys_on_disk import MAX_KEYS_IN_MEMORY
-from consumer.attempt.copies.quarantined_keys import find_deleted_keys
+from consumer.attempt.copies.quarantined_keys import (
+    find_deleted_keys,
+    format_entry_key,
+    format_entry_table,
+)
 from consumer.attempt.copies.sweep import BoundRefusedError, Sweep, read_topic_after
 from consumer.attempt.copies.window import KeyWindow
 from consumer.attempt.effects import Machine, ReadQuarantine, ask_driver
-from consumer.attempt.operations import CloseQuarantine, Operation, SupersedeDisplaced, WriteChanges
-from consumer.attempt.readers.reader import ReaderItem
+from consumer.attempt.operations import (
+    CloseQuarantine,
+    Operation,
+    SupersedeDisplaced,
+    WriteChanges,
+    WriteUnit,
+)
+from consumer.attempt.readers.reader import KeysRead, ReaderItem
 from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import AttemptProgress, retry_transient
 from consumer.errors import CopyNeededError
-from consumer.ordering.model import NetChange, QuarantineEntry, TargetTable
+from consumer.ordering.model import NetChange, QuarantineEntry, TargetTable, UnitState
 from consumer.ordering.netchange import sort_keys
 from consumer.ordering.progress import LaneMark
 from consumer.tables.definition import ActiveDefinition
@@ -39,6 +49,8 @@ class CopyChunk:
     after: Key | None
     upto: Key | None
     last: bool
+    keys: bool = False
+    """The copy is a key sweep: it brings no rows."""
 
     def can_sweep(self, active: ActiveDefinition) -> bool:
         """Return whether deleted rows can be determined at this marker.
@@ -65,7 +77,15 @@ def build_copy_chunk(topic: str, event: EventEnvelope) -> CopyChunk | None:
             ),
             cause="gap",
         )
-    return CopyChunk(copy.id, copy.begins, copy.since, chunk.after, chunk.upto, chunk.last)
+    return CopyChunk(copy.id, copy.begins, copy.since, chunk.after, chunk.upto, chunk.last, copy.keys)
+
+
+def can_sweep_keys(spec: UnitSpec, active: ActiveDefinition) -> bool:
+    """Return whether the target can be swept by keys alone: its rows are in a database.
+
+    A record of a topic has a key of its own, and may be of a row that is outside of the route's filter.
+    """
+    return active.target.topic is None and not spec.batches
 
 
 class CopyMarkers:
@@ -127,7 +147,7 @@ class CopyMarkers:
             yield from pass_together(progress, mark, ())
             return None
         self._window = None
-        return (yield from self._finish_copy(sweep, chunk.begins, mark, active, progress))
+        return (yield from self._finish_copy(sweep, chunk, mark, active, progress))
 
     def _read_window(self, since: int, upto: int, active: ActiveDefinition) -> Machine[KeyWindow]:
         """Return the keys that events after `since` leave existing, as the attempt kept them or by
@@ -142,22 +162,50 @@ class CopyMarkers:
         return window
 
     def _finish_copy(
-        self, sweep: Sweep, begins: int, mark: LaneMark, active: ActiveDefinition, progress: AttemptProgress
+        self,
+        sweep: Sweep,
+        chunk: CopyChunk,
+        mark: LaneMark,
+        active: ActiveDefinition,
+        progress: AttemptProgress,
     ) -> Machine[Sequence[QuarantineEntry]]:
-        """Release quarantined keys that the source has deleted, and move all lanes past the end of the
-        copy.
+        """Release quarantined keys that the source has deleted, clear the unit's debt, and move all lanes
+        past the end of the copy.
         """
+        begins = chunk.begins
         held = yield from retry_transient(lambda: ask_driver(ReadQuarantine()))
-        entries = dict(find_deleted_keys(active, held, begins))
+        existing = (yield from self._find_existing_keys(chunk, mark, active, held)) if chunk.keys else set()
+        entries = dict(find_deleted_keys(active, held, begins, existing))
         free = yield from sweep.delete_rows_of_keys(list(entries))
         ids = [(entry.offset, entry.part) for key in free for entry in entries[key]]
-        operations: list[Operation] = list_superseding_operations(active, begins, mark)
+        operations: list[Operation] = []
+        if not chunk.keys:
+            operations += list_superseding_operations(active, begins, mark)
+        if active.stored.is_debt_paid(begins):
+            paid = replace(active.stored, removed=None)
+            operations.append(WriteUnit(UnitState(paid.encode(), None, None)))
         if ids:
             why = f"deleted at the source, by the copy that ended at offset {mark[0]}"
             operations.append(CloseQuarantine(ids, why))
         yield from pass_together(progress, mark, operations)
         closed = set(ids)
         return [entry for entry in held if (entry.offset, entry.part) not in closed]
+
+    def _find_existing_keys(
+        self, chunk: CopyChunk, mark: LaneMark, active: ActiveDefinition, held: Sequence[QuarantineEntry]
+    ) -> Machine[set[str]]:
+        """Return which quarantined keys without a later change a key sweep has read, by reading it again."""
+        name, begins = format_entry_table(active), chunk.begins
+        wanted = {entry.key for entry in held if entry.table == name and entry.offset <= begins}
+        found: set[str] = set()
+
+        def take(taken: ReaderItem) -> None:
+            if isinstance(taken, KeysRead):
+                found.update(wanted.intersection(map(format_entry_key, taken.keys)))
+
+        if wanted:
+            yield from read_topic_after(self._spec.unit.topic, active, begins, mark[0], take)
+        return found
 
 
 def list_superseding_operations(active: ActiveDefinition, begins: int, mark: LaneMark) -> list[Operation]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 import msgspec
 
@@ -13,16 +13,21 @@ from schemas.table.model import Key
 
 
 def find_deleted_keys(
-    active: ActiveDefinition, held: Iterable[QuarantineEntry], begins: int
+    active: ActiveDefinition,
+    held: Iterable[QuarantineEntry],
+    begins: int,
+    existing: Container[str] = frozenset(),
 ) -> list[tuple[Key, Sequence[QuarantineEntry]]]:
     """Return the quarantined keys of the table that the source has deleted, with their entries.
 
     The copy that began at the offset `begins` has ended. It brings every existing row: in a row of its
     own, which replaces the entries of its key, or as a later change, which is recorded after them. So a
     key with neither has no row, and nor has a key if its last change leaves none.
+
+    `existing`: the keys, as entries hold them, that a key sweep has read: they exist without a row of
+    their own in the topic.
     """
-    target = active.target
-    name, width = f"{target.schema}.{target.name}", len(target.key_at)
+    name, width = format_entry_table(active), len(active.target.key_at)
     entries: dict[str, list[QuarantineEntry]] = {}
     for entry in sorted(held, key=lambda each: (each.offset, each.part)):
         if entry.table == name:
@@ -30,9 +35,19 @@ def find_deleted_keys(
     deleted = [
         (_decode_quarantined_key(text), of)
         for text, of in entries.items()
-        if of[-1].offset <= begins or not leaves_row(active, of[-1])
+        if (text not in existing if of[-1].offset <= begins else not leaves_row(active, of[-1]))
     ]
     return [(key, of) for key, of in deleted if len(key) == width]
+
+
+def format_entry_table(active: ActiveDefinition) -> str:
+    """Return the target table as entries of the quarantine name it."""
+    return f"{active.target.schema}.{active.target.name}"
+
+
+def format_entry_key(key: Key) -> str:
+    """Return a key of the target as entries of the quarantine hold it."""
+    return msgspec.json.encode(key).decode()
 
 
 def leaves_row(active: ActiveDefinition, entry: QuarantineEntry) -> bool:
@@ -43,7 +58,7 @@ def leaves_row(active: ActiveDefinition, entry: QuarantineEntry) -> bool:
     if after is None:
         return False
     key = make_key_function(active.target)(active.row(after))
-    return msgspec.json.encode(key).decode() == entry.key
+    return format_entry_key(key) == entry.key
 
 
 def _decode_quarantined_key(text: str) -> Key:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from consumer.attempt.copies.keys import KeyComparison, encode_key
 from consumer.attempt.copies.window import KeyWindow, note_changes
 from consumer.attempt.effects import ListKeys, LookUpKeys, Machine, OpenKeys, ReadPassed, ask_driver
-from consumer.attempt.readers.reader import EnvelopeReader, ReaderItem, RowBatch, Truncated
+from consumer.attempt.readers.reader import EnvelopeReader, KeysRead, ReaderItem, RowBatch, Truncated
 from consumer.errors import CopyNeededError, RefusedError, TakesLongError
 from consumer.ordering.model import LaneProgress, TargetTable
 from consumer.tables.definition import ActiveDefinition
@@ -125,6 +125,10 @@ class Sweep:
         def take(taken: ReaderItem) -> None:
             if isinstance(taken, RowBatch):
                 note_changes(taken.changes, key_of, keys.note_key, inside)
+            elif isinstance(taken, KeysRead):
+                self._count_compared(len(taken.keys))
+                for key in taken.keys:
+                    keys.note_key(key, True)
             elif isinstance(taken, Truncated):
                 keys.clear()
 
@@ -188,11 +192,7 @@ class Sweep:
 
     def _convert_bound(self, key: Key | None) -> Key | None:
         """Convert a bound from a key of the source to a key of the target."""
-        if key is None:
-            return None
-        source = dict(zip(self._active.source.key.columns, key, strict=True))
-        values = source | dict(self._active.routed.added)
-        return tuple(values[name] for name in self._active.target.table.key.columns)
+        return None if key is None else self._active.convert_keys([key])[0]
 
     def _count_compared(self, more: int) -> None:
         self._looked += more

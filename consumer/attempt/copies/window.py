@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from consumer.attempt.readers.reader import ReaderItem, RowBatch, Truncated
+from consumer.attempt.readers.reader import KeysRead, ReaderItem, RowBatch, Truncated
 from consumer.ordering.model import RowChange, TargetTable
 from consumer.tables.router import make_key_function
 from schemas.table.model import Key, Row
@@ -56,6 +56,8 @@ class KeyWindow:
             for change in taken.changes:
                 self._offset = change.id[0]
                 note_changes((change,), self._key_of, self._note_key)
+        elif isinstance(taken, KeysRead):
+            self._last.update(dict.fromkeys(taken.keys, taken.mark[0]))
         elif isinstance(taken, Truncated):
             self._last.clear()
 

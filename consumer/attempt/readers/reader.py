@@ -26,7 +26,7 @@ from consumer.tables.event_decoder import (
     decode_none,
 )
 from schemas.findings import START_OVER
-from schemas.table.model import Row
+from schemas.table.model import Key, Row
 from schemas.wire.event import EventEnvelope
 
 RecordSlice = list[TopicRecord]
@@ -49,6 +49,25 @@ class Truncated:
 
 
 @dataclass(frozen=True, slots=True)
+class RowsRemoved:
+    """A statement removed rows of the source's table without row events: a barrier at `mark`.
+
+    Every later event is still right; a key sweep, or a copy, that begins later shows which rows are left.
+    """
+
+    mark: LaneMark
+    event: EventEnvelope
+
+
+@dataclass(frozen=True, slots=True)
+class KeysRead:
+    """Keys of the target of rows that exist at the source, read by a key sweep. No barrier."""
+
+    mark: LaneMark
+    keys: Sequence[Key]
+
+
+@dataclass(frozen=True, slots=True)
 class TopicNotice:
     """An event that is neither row nor truncate (definition, stop, chunk marker): a barrier at `mark`."""
 
@@ -65,7 +84,7 @@ class SnapshotEnd:
     mark: LaneMark
 
 
-ReaderItem = RowBatch | Truncated | TopicNotice | SnapshotEnd
+ReaderItem = RowBatch | Truncated | RowsRemoved | KeysRead | TopicNotice | SnapshotEnd
 
 
 class RecordReader(ABC):
@@ -217,7 +236,15 @@ class EnvelopeReader(RecordReader):
         event = decode_full_event(self._topic, offset, raw)
         source = event.source
         self._mark = (offset, source.position, source.gen, source.ts_ms)
-        return Truncated(self._mark) if event.op == "t" else TopicNotice(self._mark, event)
+        match event.op:
+            case "t":
+                return Truncated(self._mark)
+            case "p":
+                return RowsRemoved(self._mark, event)
+            case "k":
+                active = self._active
+                return KeysRead(self._mark, () if active is None else active.convert_keys(event.keys or ()))
+        return TopicNotice(self._mark, event)
 
 
 def build_undefined_error(topic: str) -> CopyNeededError:

@@ -94,7 +94,7 @@ class RowlockFormat:
     ) -> bytes:
         origin, position = self._routed.origin, place.position
         source = Source(
-            version=choose_event_version(definition),
+            version=choose_event_version(op, definition),
             connector=origin.connector,
             name=origin.source,
             ts_ms=place.ts_ms,

@@ -1,0 +1,345 @@
+"""Rows that a statement removed: what capture sends and owes, and when a key sweep pays it
+(docs/adr/0041-partition-retention.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from producer.copies.book import CopyBook, DiscardChunks, KnownTable, RestoreStop
+from producer.copies.states import DAY_MS
+from producer.tables import BegunCopy
+from schemas.problems import decode_problem
+from schemas.wire.codec import decode_stored_position, encode_stored_position
+from schemas.wire.copies import CopyMark, CopyRequest, CopyState, RemovedRows, RepairLimits
+from schemas.wire.event import EventEnvelope
+from tests.kits.barriers import Stage, T, U
+from tests.kits.capture_story import Events, Story
+
+BOTH = pytest.mark.parametrize("mysql", [False, True])
+DROP = "ALTER TABLE acct DROP PARTITION p0"
+ACCT, NAME = "bank.acct", ("bank", "acct")
+
+NEEDED = CopyRequest(
+    id="r1", db="bank", table="acct", by="pipeline p", requested_ms=0, cause="value", after=5,
+    limits=RepairLimits(max_rows=10, max_per_day=1),
+)  # fmt: skip
+
+
+def removed(number: int, offset: int) -> RemovedRows:
+    return RemovedRows(id=f"d{number}", offset=offset, ddl=f"statement {number}", since_ms=number)
+
+
+def begin(book: CopyBook, offset: int, table: str = ACCT) -> CopyState:
+    (state, *_) = book.states.waiting
+    begun = BegunCopy(CopyMark(id=state.id, keys=state.keys), (0, 1, offset, -5), offset)
+    book.states.mark_begun(table, begun, 0)
+    return book.states.all[table]
+
+
+def state(story: Story) -> CopyState:
+    return story.broker.stored[-1].record.copies[ACCT]
+
+
+def find(story: Story, op: str) -> list[EventEnvelope]:
+    return [event for event in story.broker.events() if event.op == op]
+
+
+# --- the statement
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "ALTER TABLE t DROP PARTITION p0",
+        "ALTER TABLE t DROP PARTITION IF EXISTS p0, p1",
+        "ALTER TABLE t TRUNCATE PARTITION p0",
+        "ALTER TABLE t TRUNCATE PARTITION p0sp1",
+        "ALTER TABLE t TRUNCATE PARTITION ALL",
+        "ALTER TABLE t WAIT 5 DROP PARTITION p0",
+        "ALTER TABLE t CONVERT PARTITION p0 TO TABLE other.x",
+    ],
+)
+def test_a_statement_that_only_removes_rows_stops_nothing(sql: str) -> None:
+    stage = Stage()
+    assert stage.carry_out(sql) == {}
+    (event,) = stage.writer.events()
+    assert (event.op, event.ddl, event.definition, event.source.version) == ("p", sql, None, "3.0")
+    assert stage.changed == [T], "chunks that were read before it do not count"
+
+
+@pytest.mark.parametrize(
+    ("sql", "stopped"),
+    [
+        ("ALTER TABLE t CONVERT PARTITION p0 TO TABLE u", {U: "rows-replaced"}),
+        (
+            "ALTER TABLE t CONVERT TABLE u TO PARTITION p0 VALUES LESS THAN (9)",
+            {T: "rows-replaced", U: "rows-replaced"},
+        ),
+        ("ALTER TABLE t EXCHANGE PARTITION p0 WITH TABLE u", {T: "rows-replaced", U: "rows-replaced"}),
+        ("ALTER TABLE t DROP PARTITION p0, ADD COLUMN x INT", {T: "rows-replaced"}),
+        ("ALTER IGNORE TABLE t DROP PARTITION p0", {T: "rows-replaced"}),
+        ("ALTER TABLE t REORGANIZE PARTITION p0 INTO (PARTITION p0 VALUES IN (1))", {T: "rows-replaced"}),
+        ("ALTER TABLE t DISCARD PARTITION p0 TABLESPACE", {T: "rows-replaced"}),
+    ],
+)  # fmt: skip
+def test_what_also_brings_or_may_change_rows_stops_its_tables(sql: str, stopped: dict[Any, str]) -> None:
+    assert Stage().carry_out(sql) == stopped
+
+
+# --- the book
+
+
+def test_a_debt_waits_for_a_key_sweep_and_its_end_pays_it() -> None:
+    book = CopyBook()
+    book.note_removed_rows(NAME, removed(1, 10))
+    (waiting,) = book.states.waiting
+    assert (waiting.keys, waiting.by, waiting.cause, waiting.id) == (True, "capture", "rows-removed", "d1")
+    begin(book, 20)
+    book.mark_copy_ended(ACCT, "d1", 5)
+    ended = book.states.all[ACCT]
+    assert (ended.phase, ended.removed, ended.ended) == ("done", None, ()), "limits do not count it"
+
+
+def test_statements_before_the_begin_become_one_and_those_after_it_one_more() -> None:
+    book = CopyBook()
+    for number in range(1, 4):
+        book.note_removed_rows(NAME, removed(number, number))
+    begin(book, 20)
+    for number in range(4, 9):
+        book.note_removed_rows(NAME, removed(number, 20 + number))
+    assert book.states.all[ACCT].phase == "running", "it goes on: else it might never end"
+    book.mark_copy_ended(ACCT, "d1", 5)
+    (waiting,) = book.states.waiting
+    assert (waiting.id, waiting.restarts) == ("d8", 0)
+    assert waiting.removed is not None
+    assert (waiting.removed.statements, waiting.removed.since_ms) == (8, 1)
+    begin(book, 40)
+    book.mark_copy_ended(ACCT, "d8", 6)
+    assert book.states.all[ACCT].removed is None
+    assert not book.states.busy
+
+
+def test_the_same_statement_read_again_is_the_same_debt() -> None:
+    book = CopyBook()
+    book.note_removed_rows(NAME, removed(1, 10))
+    book.note_removed_rows(NAME, removed(1, 30))
+    assert book.states.all[ACCT].removed == removed(1, 10)
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_copy_of_the_whole_table_pays_what_was_owed_at_its_begin(later: bool) -> None:
+    book = CopyBook()
+    if not later:
+        book.note_removed_rows(NAME, removed(1, 10))
+    whole = CopyRequest(id="r1", db="bank", table="acct", by="operator", requested_ms=0)
+    book.accept_request(whole, KnownTable(), 0)
+    begin(book, 20)
+    if later:
+        book.note_removed_rows(NAME, removed(1, 30))
+    book.mark_copy_ended(ACCT, "r1", 5)
+    now = book.states.all[ACCT]
+    assert (now.keys, now.phase) == ((True, "waiting") if later else (False, "done"))
+    assert (now.removed is not None) == later
+
+
+def test_a_partial_copy_pays_nothing() -> None:
+    book = CopyBook()
+    book.note_removed_rows(NAME, removed(1, 10))
+    part = CopyRequest(id="r1", db="bank", table="acct", by="operator", requested_ms=0, where="id < 5")
+    book.accept_request(part, KnownTable(), 0)
+    begin(book, 20)
+    book.mark_copy_ended(ACCT, "r1", 5)
+    assert (book.states.all[ACCT].keys, book.states.all[ACCT].phase) == (True, "waiting")
+
+
+@pytest.mark.parametrize("phase", ["waiting", "running"])
+def test_a_copy_that_a_unit_needs_takes_the_place_of_a_key_sweep(phase: str) -> None:
+    book = CopyBook()
+    book.note_removed_rows(NAME, removed(1, 10))
+    if phase == "running":
+        begin(book, 20)
+    effects = book.accept_request(NEEDED, KnownTable(), 0)
+    assert effects == ([DiscardChunks(ACCT)] if phase == "running" else [])
+    now = book.states.all[ACCT]
+    assert (now.id, now.keys, now.removed) == ("r1", False, removed(1, 10))
+
+
+def test_a_refused_copy_leaves_the_key_sweep_that_waits() -> None:
+    book = CopyBook()
+    book.note_removed_rows(NAME, removed(1, 10))
+    book.accept_request(NEEDED, KnownTable(estimate=11), 0)
+    assert book.states.all[ACCT].keys
+
+
+def test_a_key_sweep_of_a_table_that_stops_waits_and_ends_no_stop() -> None:
+    book = CopyBook()
+    book.note_removed_rows(NAME, removed(1, 10))
+    begin(book, 20)
+    book.handle_table_stop(ACCT, "value", "…", 1)
+    now = book.states.all[ACCT]
+    assert (now.phase, now.ended_stop, now.restarts) == ("waiting", "", 0)
+
+
+def test_key_sweeps_wait_for_copies_and_are_restarted_without_a_limit() -> None:
+    book = CopyBook()
+    book.note_removed_rows(("bank", "other"), removed(1, 10))
+    whole = CopyRequest(id="r1", db="bank", table="acct", by="operator", requested_ms=0)
+    book.accept_request(whole, KnownTable(), 0)
+    assert [each.id for each in book.states.waiting] == ["r1", "d1"]
+    begin(book, 20)
+    book.mark_copy_ended(ACCT, "r1", 1)
+    for offset in range(30, 40):
+        begin(book, offset, "bank.other")
+        book.mark_table_altered("bank.other")
+        assert book.settle_changes(1) == [DiscardChunks("bank.other")]
+    assert book.states.all["bank.other"].phase == "waiting"
+
+
+@pytest.mark.parametrize("phase", ["waiting", "running"])
+def test_a_cancelled_key_sweep_leaves_the_debt_visible_until_the_next_statement(phase: str) -> None:
+    book = CopyBook()
+    book.note_removed_rows(NAME, removed(1, 10))
+    if phase == "running":
+        begin(book, 20)
+    cancel = CopyRequest(id="r1", db="bank", table="acct", by="operator", requested_ms=0, cancel=True)
+    effects = book.accept_request(cancel, KnownTable(), 0)
+    assert not [each for each in effects if isinstance(each, RestoreStop)]
+    now = book.states.all[ACCT]
+    assert (now.phase, now.removed) == ("cancelled", removed(1, 10))
+    assert ACCT in book.states.select_visible(3 * DAY_MS)
+    book.states.prune_ended(3 * DAY_MS)
+    assert ACCT in book.states.all
+    book.note_removed_rows(NAME, removed(2, 50))
+    (waiting,) = book.states.waiting
+    assert waiting.removed is not None
+    assert waiting.removed.statements == 2
+
+
+# --- a run of capture
+
+
+@BOTH
+def test_a_key_sweep_beside_live_changes(mysql: bool) -> None:
+    story = Story(mysql=mysql)
+
+    def telling() -> Iterator[Events]:
+        yield story.transaction([(1, None, 1), (2, None, 1), (3, None, 1)])
+        yield story.statement(DROP)
+        story.tick()
+        yield []
+        assert state(story).phase == "running"
+        assert [each.table.column_names for each in story.readers[0].asked] == [("id",)]
+        yield story.transaction([(2, 1, 2)])
+        story.readers[0].answers.append(answer(story, [(1,), (2,)], low=2))
+        yield story.transaction([(4, None, 2)])
+        yield []
+        story.tick()
+        yield []
+
+    story.notify(telling())
+    events = story.broker.events()
+    assert [event.op for event in events] == ["c", "c", "c", "p", "k", "u", "c", "k", "m"]
+    begun, chunk, marker = events[4], events[7], events[8]
+    assert begun.copy is not None
+    assert (begun.copy.keys, begun.definition is not None, begun.keys) == (True, True, None)
+    assert chunk.keys == ((1,),), "2 was changed meanwhile"
+    assert marker.copy is not None
+    assert marker.chunk is not None
+    assert (marker.copy.keys, marker.copy.begins, marker.chunk.last) == (True, 4, True)
+    now = state(story)
+    assert (now.phase, now.keys, now.removed, now.rows) == ("done", True, None, 1)
+
+
+def answer(story: Story, keys: list[tuple[int]], low: int) -> Any:
+    rows: list[Any] = [(key, 0) for (key,) in keys]
+    story.answer(rows, low)
+    return story.readers[0].answers.pop()._replace(rows=keys)
+
+
+@BOTH
+def test_a_chunk_that_was_read_before_the_statement_is_discarded(mysql: bool) -> None:
+    story = Story(mysql=mysql)
+
+    def telling() -> Iterator[Events]:
+        yield story.transaction([(1, None, 1), (2, None, 1)])
+        yield story.statement(DROP)
+        story.tick()
+        yield []
+        early = answer(story, [(1,), (2,)], low=2)
+        yield story.statement("ALTER TABLE acct DROP PARTITION p1")
+        story.readers[0].answers.append(early)
+        yield []
+        assert find(story, "k")[1:] == []
+        story.tick()
+        yield []
+        story.readers[0].answers.append(answer(story, [(2,)], low=3))
+        yield []
+        yield []
+        story.tick()
+        yield []
+        assert state(story).phase == "running", "the second statement came after the begin"
+        story.readers[0].answers.append(answer(story, [(2,)], low=3))
+        yield []
+        story.tick()
+        yield []
+
+    story.notify(telling())
+    assert [event.keys for event in find(story, "k")] == [None, ((2,),), None, ((2,),)]
+    assert (state(story).phase, state(story).removed) == ("done", None)
+
+
+@pytest.mark.parametrize("limits", [None, RepairLimits(max_rows=6, max_per_day=3)])
+def test_a_debt_waits_for_a_person_where_repair_does_not_copy(limits: RepairLimits | None) -> None:
+    story = Story(mysql=False)
+    story.repair = limits
+
+    def telling() -> Iterator[Events]:
+        yield story.transaction([(1, None, 1)])
+        yield story.statement(DROP)
+        story.tick()
+        yield []
+        yield story.transaction([(2, None, 1)])
+        yield []
+
+    story.notify(telling())
+    now = state(story)
+    assert [event.op for event in story.broker.events()] == ["c", "p", "c"]
+    assert (now.phase, now.keys, now.removed is not None) == ("refused", True, True)
+    assert "rowlock copy bank.acct" in decode_problem(now.reason).action
+
+
+def test_many_statements_within_a_second_lead_to_one_more_key_sweep_at_most() -> None:
+    story = Story(mysql=False)
+
+    def telling() -> Iterator[Events]:
+        yield story.transaction([(1, None, 1)])
+        yield [event for n in range(6) for event in story.statement(f"ALTER TABLE acct DROP PARTITION p{n}")]
+        answered = 0
+        for _ in range(8):
+            story.tick()
+            yield []
+            for at in range(answered, story.reads):
+                story.answer([], low=7, request=at)
+            answered = story.reads
+
+    story.notify(telling())
+    assert len(find(story, "p")) == 6
+    assert len([event for event in find(story, "k") if event.copy]) <= 2
+    assert (state(story).phase, state(story).removed) == ("done", None)
+
+
+def test_a_position_record_with_a_debt_is_refused_by_versions_that_would_forget_it() -> None:
+    story = Story(mysql=False)
+
+    def telling() -> Iterator[Events]:
+        yield story.statement(DROP)
+        story.tick()
+        yield []
+
+    story.notify(telling())
+    raw = encode_stored_position(story.broker.stored[-1].record)
+    assert raw.startswith(b'{"needs":3,')
+    assert decode_stored_position(raw) == story.broker.stored[-1].record
