@@ -26,12 +26,13 @@ from consumer.attempt.reports import LaneFigures
 from consumer.attempt.transactions import AttemptProgress
 from consumer.errors import RefusedError, TransientError
 from consumer.ordering.dispatch import Dispatcher
-from consumer.ordering.lanes.batches import QUEUED_AFTER, LaneBatch
+from consumer.ordering.lanes.batches import LaneBatch
 from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import ApplyUnit, QuarantineEntry, ReducedChanges, RowChange, TargetTable
 from consumer.ordering.netchange import make_reducer, refuse_losses
 from consumer.ordering.progress import LaneMark
+from consumer.ordering.recovery import is_queued
 from consumer.ordering.tickets import TicketTable
 from schemas.problems import Problem
 from schemas.table.model import Key, Table
@@ -88,6 +89,8 @@ class Applier:
         self.displaced = 0
         self.quarantine_growth = 0
         """Entries added to the quarantine, less those closed."""
+        self.has_queued = False
+        """Whether entries were added of which the target was not asked."""
 
     def submit(self, changes: list[RowChange]) -> Machine[None]:
         """Take `changes`, and apply them if they are too many for one transaction. Raises ConsumerError."""
@@ -167,6 +170,7 @@ class Applier:
             self._count_written(batch.nets)
             self.quarantine_growth += len(quarantine.added) - len(quarantine.closed)
             self.held += len(remaining)
+            self.has_queued |= any(map(is_queued, remaining))
             self.displaced += displaced
         if displaced:
             self._log_drift(batch, displaced)
@@ -175,7 +179,7 @@ class Applier:
 
     def _log_quarantined_event(self, entry: QuarantineEntry) -> None:
         """Log a refused event with its remedy. Events queued after it are logged with it."""
-        if entry.error.startswith(QUEUED_AFTER):
+        if is_queued(entry):
             return
         log.warning(
             "row quarantined",

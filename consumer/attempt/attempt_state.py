@@ -12,6 +12,7 @@ from consumer.attempt.effects import BeginAttempt, Machine, ask_driver
 from consumer.attempt.evolution.machine import TableChanges
 from consumer.attempt.readers.debezium import DebeziumReader
 from consumer.attempt.readers.reader import EnvelopeReader, RecordReader, build_undefined_error
+from consumer.attempt.recovery import recover_keys
 from consumer.attempt.reports import LaneFigures
 from consumer.attempt.spec import UnitSpec, build_initial_layout
 from consumer.attempt.transactions import AttemptProgress, retry_transient
@@ -21,6 +22,7 @@ from consumer.ordering.fold import recompute_folded_keys
 from consumer.ordering.layout import Layout, compute_keys_fingerprint
 from consumer.ordering.model import QuarantineEntry, RowChange, UnitState
 from consumer.ordering.progress import LaneMark, ResumePlan, plan_resume, relay_rows
+from consumer.ordering.recovery import is_queued
 from consumer.tables.definition import ActiveDefinition
 from schemas.findings import START_OVER
 from schemas.problems import Problem, decode_problem
@@ -130,8 +132,24 @@ class AttemptState:
         """Wait until every lane is at the last record that was read."""
         if self.applier is not None:
             yield from self.applier.drain(self.mark)
+            yield from self._recover_keys(self.applier)
         else:
             yield from self.progress.move_idle(self.progress.list_lanes_below(self.mark), self.mark)
+
+    def _recover_keys(self, applier: Applier) -> Machine[None]:
+        """Try the quarantined keys with changes that the target was not asked for.
+
+        Not in a table that is written as events, whose readers need every change, nor while the target table
+        itself may be why a row is refused. After a crash the lanes are at one offset again a batch later.
+        """
+        active = self.active_definition
+        if active is None or active.unfit is not None or active.target.topic is not None:
+            return
+        if not self.progress.level or not (applier.has_queued or any(map(is_queued, self.quarantine))):
+            return
+        remaining = yield from recover_keys(self.spec.unit, active, self.progress, replace=self.spec.replace)
+        if remaining is not None:
+            yield from self.set_quarantine(remaining)
 
     def close(self, error: BaseException | None = None) -> Machine[None]:
         """End the lanes. `error`: the error that ended the attempt."""

@@ -77,6 +77,17 @@ class CloseQuarantine:
 
 
 @dataclass(frozen=True, slots=True)
+class DropQuarantined:
+    """Remove quarantine entries of the unit, by (offset, part), that a later entry of their key replaces.
+
+    They do not go to the history: the target was never asked for them, or an entry added after this has
+    the answer.
+    """
+
+    ids: Sequence[ChangeId]
+
+
+@dataclass(frozen=True, slots=True)
 class SupersedeDisplaced:
     """Mark as superseded the rows that the unit's events below `before` displaced from `table`
     ("schema.name").
@@ -165,6 +176,7 @@ MarkOperation = CloseQuarantineBefore | CloseQuarantine | SupersedeDisplaced
 PlainOperation = (
     WriteChanges
     | QuarantineEvents
+    | DropQuarantined
     | TruncateTarget
     | MarkOperation
     | WriteProgress

@@ -1,19 +1,78 @@
-"""Quarantined events of an earlier definition of their table, decoded by the active one. Without I/O."""
+"""Quarantined events, decoded by the active definition of their table: the row that each leaves.
+
+An event may be of an earlier definition. Without I/O.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from consumer.errors import RefusedError
-from consumer.ordering.model import QuarantineEntry
+from consumer.ordering.model import NetChange, QuarantineEntry
 from consumer.tables.definition import ActiveDefinition
+from consumer.tables.event_decoder import SNAPSHOT_READ
+from consumer.tables.router import make_key_function
+from consumer.tables.undecodable import explain_undecodable
 from schemas.errors import EnvelopeError
 from schemas.findings import format_copy_remedy
 from schemas.table.fills import find_fill
-from schemas.table.model import Value
+from schemas.table.model import Key, Row, Value
 from schemas.wire.codec import decode_event, encode_event_value
+
+
+def build_final_change(active: ActiveDefinition, entries: Iterable[QuarantineEntry]) -> NetChange:
+    """Return the change that gives the rows of `entries` (all of one folded key) their state after the
+    last of them. Pure.
+    """
+    entries = sorted(entries, key=lambda each: (each.offset, each.part))
+    last = {entry.key: entry for entry in entries}
+    images = {key: _decode_image(active, entry) for key, entry in last.items()}
+    keys = {text: decode_quarantined_key(text) for text in images}
+    deletes = [keys[text] for text, row in images.items() if row is None]
+    rows = {text: row for text, row in images.items() if row is not None}
+    new = {entry.key for entry in entries if entry.key in rows and _is_another_row(active, entry)}
+    return NetChange(
+        active.target,
+        deletes=deletes,
+        replaces=[row for text, row in rows.items() if text in new],
+        snapshot=[row for text, row in rows.items() if text not in new],
+    )
+
+
+def _is_another_row(active: ActiveDefinition, entry: QuarantineEntry) -> bool:
+    """Return whether the row of an entry's key after it is another one than before it, or that is not
+    known.
+    """
+    try:
+        event = decode_quarantined_event(active, entry.event.encode())
+    except RefusedError:
+        return True
+    return entry.part > 0 or event.op not in ("u", SNAPSHOT_READ)
+
+
+def _decode_image(active: ActiveDefinition, entry: QuarantineEntry) -> Row | None:
+    """Return the row that an entry leaves under its own key; None: no row (a delete, or the first half
+    of a key change).
+    """
+    event = decode_quarantined_event(active, entry.event.encode())
+    after, marked = event.after, getattr(event, "undecodable", None)
+    if after is None:
+        return None
+    refuse_other_columns(active, entry)
+    if marked is not None and marked.after:
+        raise RefusedError(explain_undecodable(active.written, marked.after))
+    row = active.row(after)
+    key = make_key_function(active.target)(row)
+    return row if msgspec.json.encode(key).decode() == entry.key else None
+
+
+def decode_quarantined_key(text: str) -> Key:
+    """Return the exact key of an entry (`QuarantineEntry.key`)."""
+    key: Key = tuple(msgspec.json.decode(text))
+    return key
 
 
 def decode_quarantined_event(active: ActiveDefinition, raw: bytes) -> Any:

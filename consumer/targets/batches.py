@@ -58,7 +58,9 @@ class ProgressChange:
     state: UnitState | None = None
     """The new state of the unit; None leaves it as it is."""
     held: Sequence[QuarantineEntry] = ()
-    """New quarantine entries, added after the closed ones were removed."""
+    """New quarantine entries, added after the closed ones were removed. One with the place of a closed one
+    replaces it, so that nothing of it was resolved.
+    """
     closed_before: int | None = None
     """Quarantine entries below this offset are closed."""
     closed: Sequence[tuple[int, int]] = ()

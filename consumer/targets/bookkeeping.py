@@ -8,7 +8,7 @@ sessions run the statements.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -278,6 +278,8 @@ def parse_units_by_topic(rows: Sequence[Sequence[object]]) -> dict[str, UnitStat
     return {str(topic): parse_unit_rows([row]) or NO_STATE for topic, *row in rows}
 
 
+ENTRIES_A_STATEMENT = 500
+"""Quarantine entries that one statement selects: a key may have had thousands of changes."""
 _QUARANTINE_COLUMNS = (
     "kafka_offset",
     "part",
@@ -315,8 +317,19 @@ class QuarantineStatements:
 
     def build_close(self, unit: ApplyUnit, ids: Sequence[tuple[int, int]], why: str) -> list[Fragment]:
         """Move entries by (offset, part) to the history."""
-        some = " OR ".join(["(kafka_offset = %s AND part = %s)"] * len(ids))
-        return self._build_close(unit, f"({some})", [value for pair in ids for value in pair], why)
+        return [
+            fragment
+            for which, values in _select_entries(ids)
+            for fragment in self._build_close(unit, which, values, why)
+        ]
+
+    def build_drop(self, unit: ApplyUnit, ids: Sequence[tuple[int, int]]) -> list[Fragment]:
+        """Delete entries by (offset, part)."""
+        held = self.tables.qualify_name("rowlock_quarantine")
+        return [
+            (f"DELETE FROM {held} WHERE {_OF_UNIT} AND {which}", [unit.pipeline, unit.topic, *values])
+            for which, values in _select_entries(ids)
+        ]
 
     def close_before(self, unit: ApplyUnit, offset: int, why: str) -> list[Fragment]:
         """Move the entries below an offset to the history."""
@@ -332,6 +345,14 @@ class QuarantineStatements:
         place: Params = [unit.pipeline, unit.topic, *values]
         copy = f"INSERT INTO {closed} ({columns}, closed) SELECT {columns}, %s {where}"
         return [(copy, [why, *place]), (f"DELETE {where}", place)]
+
+
+def _select_entries(ids: Sequence[tuple[int, int]]) -> Iterator[tuple[str, Params]]:
+    """Yield conditions with their parameters that together select entries by (offset, part)."""
+    for at in range(0, len(ids), ENTRIES_A_STATEMENT):
+        some = ids[at : at + ENTRIES_A_STATEMENT]
+        which = " OR ".join(["(kafka_offset = %s AND part = %s)"] * len(some))
+        yield f"({which})", [value for pair in some for value in pair]
 
 
 def parse_quarantine_row(row: Sequence[object]) -> QuarantineEntry:

@@ -214,6 +214,10 @@ class SqlProgressWriter:
         if ids:
             self._run_fragments(self._books.quarantine.build_close(self._unit, ids, why))
 
+    def drop_held(self, ids: Sequence[tuple[int, int]]) -> None:
+        """Remove entries of this unit, by (offset, part), that a later entry of their key replaces."""
+        self._run_fragments(self._books.quarantine.build_drop(self._unit, ids))
+
     def close_held_before(self, offset: int, why: str) -> None:
         """Move all entries of this unit below `offset` from the quarantine to its history: their rows
         no longer exist.

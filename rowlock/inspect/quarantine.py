@@ -15,19 +15,14 @@ from functools import partial
 from itertools import groupby
 from typing import cast
 
-import msgspec
-
 from consumer.errors import FencedError, RefusedError
 from consumer.ordering.fold import recompute_folded_keys
 from consumer.ordering.model import ApplyUnit, LaneProgress, NetChange, QuarantineEntry, TargetTable
 from consumer.ordering.netchange import refuse_losses
 from consumer.spark.pipeline import build_connector_modes, build_pipeline_routes
 from consumer.tables.definition import ActiveDefinition, prepare_definition
-from consumer.tables.event_decoder import SNAPSHOT_READ
-from consumer.tables.held_events import decode_quarantined_event, refuse_other_columns
-from consumer.tables.router import make_key_function
+from consumer.tables.held_events import build_final_change
 from consumer.tables.stored import decode_stored
-from consumer.tables.undecodable import explain_undecodable
 from consumer.targets.base import UnitTarget
 from consumer.targets.batches import BatchFenced, BatchTarget, ProgressChange
 from consumer.targets.session import SqlSession
@@ -35,7 +30,6 @@ from rowlock.errors import CommandError
 from rowlock.views.target import read_known_topics, target_session
 from schemas.config.kinds.targets import find_target_kind
 from schemas.config.model import Config
-from schemas.table.model import Key, Row
 from schemas.wire.records import parse_topic_source
 
 
@@ -246,54 +240,3 @@ def _resolve_key(
         outcome.add_refusal(label, error)
         return
     outcome.lines.append(f"{'applied' if net is not None else 'skipped'} {label}: {len(ids)} events")
-
-
-def build_final_change(active: ActiveDefinition, entries: Iterable[QuarantineEntry]) -> NetChange:
-    """Return the change that gives the rows of `entries` (all of one folded key) their state after the
-    last of them. Pure.
-    """
-    entries = sorted(entries, key=lambda each: (each.offset, each.part))
-    last = {entry.key: entry for entry in entries}
-    images = {key: _decode_image(active, entry) for key, entry in last.items()}
-    keys = {text: _decode_key(text) for text in images}
-    deletes = [keys[text] for text, row in images.items() if row is None]
-    rows = {text: row for text, row in images.items() if row is not None}
-    new = {entry.key for entry in entries if entry.key in rows and _is_another_row(active, entry)}
-    return NetChange(
-        active.target,
-        deletes=deletes,
-        replaces=[row for text, row in rows.items() if text in new],
-        snapshot=[row for text, row in rows.items() if text not in new],
-    )
-
-
-def _is_another_row(active: ActiveDefinition, entry: QuarantineEntry) -> bool:
-    """Return whether the row of an entry's key after it is another one than before it, or that is not
-    known.
-    """
-    try:
-        event = decode_quarantined_event(active, entry.event.encode())
-    except RefusedError:
-        return True
-    return entry.part > 0 or event.op not in ("u", SNAPSHOT_READ)
-
-
-def _decode_image(active: ActiveDefinition, entry: QuarantineEntry) -> Row | None:
-    """Return the row that an entry leaves under its own key; None: no row (a delete, or the first half
-    of a key change).
-    """
-    event = decode_quarantined_event(active, entry.event.encode())
-    after, marked = event.after, getattr(event, "undecodable", None)
-    if after is None:
-        return None
-    refuse_other_columns(active, entry)
-    if marked is not None and marked.after:
-        raise RefusedError(explain_undecodable(active.written, marked.after))
-    row = active.row(after)
-    key = make_key_function(active.target)(row)
-    return row if msgspec.json.encode(key).decode() == entry.key else None
-
-
-def _decode_key(text: str) -> Key:
-    key: Key = tuple(msgspec.json.decode(text))
-    return key

@@ -101,7 +101,7 @@ class _Broken:
         self.inner.close()
 
 
-def test_a_value_the_target_cannot_hold_is_held_with_what_follows(real: Real) -> None:
+def test_a_value_the_target_cannot_hold_is_held_until_the_key_has_one_that_fits(real: Real) -> None:
     source = FakeSource()
     unit = RealUnit(real, source, route_of(real))
     assert unit.apply().state == "ok"
@@ -111,13 +111,17 @@ def test_a_value_the_target_cannot_hold_is_held_with_what_follows(real: Real) ->
     unit.write([*good, source.put(poison)])
     report = unit.apply(1)
     assert (report.state, report.held) == ("ok", 1)
-    unit.write([source.put({**poison, "owner": "short"}), source.put(source.row(3, "50@x-", 2))])
-    assert unit.apply(len(unit.topic) - 2).held == 1
-    del source.rows[50]
+    longer = [source.put({**poison, "owner": "x" * size}) for size in (31, 32)]
+    unit.write([*longer, source.put(source.row(3, "3@x-", 2))])
+    assert unit.apply(len(unit.topic) - 3).held == 1, "of those that queue only the last is kept"
+    held = real.session.read_quarantine(unit.unit)
+    assert [(entry.offset, entry.part) for entry in held] == [(21, 0), (23, 0)]
+    assert held[0].error == held[1].error, "the target was asked for the last row too"
+    assert unit.rows() == [row for row in rows_of(source) if row[0] != 50]
+    unit.write([source.put({**poison, "owner": "short"}), source.put(source.row(4, "50@x-", 2))])
+    assert unit.apply(len(unit.topic) - 2).state == "ok"
     assert unit.rows() == rows_of(source)
-    _, _, held = real.session.begin_attempt(unit.unit, unit.epoch)
-    assert [(entry.offset, entry.part) for entry in held] == [(21, 0), (22, 0)]
-    assert "behind offset 21" in held[1].error
+    assert real.session.read_quarantine(unit.unit) == []
 
 
 @pytest.mark.parametrize("lanes", [1, 4])
@@ -152,9 +156,9 @@ def test_old_key_goes_when_the_target_refuses_the_new_row(real: Real, lanes: int
 
 
 @pytest.mark.parametrize("lanes", [1, 4])
-def test_refused_key_moves_free_their_values_and_come_with_a_retry(real: Real, lanes: int) -> None:
+def test_refused_key_moves_free_their_values_and_come_with_their_next_rows(real: Real, lanes: int) -> None:
     """The old rows are deleted at once, so nothing is displaced where others take their unique values; a
-    retry writes the last image."""
+    retry writes the last image, where no next row comes."""
     source = FakeSource(name="north")
     unit = RealUnit(real, source, route_of(real), lanes=lanes, limits=LaneLimits(max_gather=3, pause=0.01))
     unit.write([source.put(source.row(key, f"{key}@x", 1)) for key in range(1, 9)])
@@ -164,15 +168,19 @@ def test_refused_key_moves_free_their_values_and_come_with_a_retry(real: Real, l
     unit.write(source.put(source.row(key + 40, f"{key}@x", 3)) for key in range(1, 9))
     report = unit.apply(9)
     assert (report.state, report.held, report.displaced) == ("ok", 8, 0)
-    unit.write(source.put({**source.row(key + 20, None, 4), "owner": "fits"}) for key in range(1, 9))
+    unit.write(source.put({**source.row(key + 20, None, 4), "owner": "fits"}) for key in range(2, 9))
     report = unit.apply(25)
-    assert (report.state, report.held, report.displaced) == ("ok", 8, 0)
-    assert [row[0] for row in unit.rows()] == list(range(41, 49))
+    assert (report.state, report.held, report.displaced) == ("ok", 7, 0)
+    assert [row[0] for row in unit.rows()] == [*range(22, 29), *range(41, 49)]
     entries = [(each.offset, each.part, each.key) for each in real.session.read_quarantine(unit.unit)]
-    first, last = 9, 25  # the first move, and the first update after the moves
-    assert entries == [(first + n, 1, f"[{n + 21}]") for n in range(8)] + [
-        (last + n, 0, f"[{n + 21}]") for n in range(8)
-    ]
+    assert entries == [(9, 1, "[21]")], "its key has no next row"
+    first, last = 10, 25  # the first move of a key that recovers, and the first update after the moves
+    assert {(offset, why) for _, offset, why in real.closed()} == {
+        (offset, f"the target accepted the key's row of offset {last + n}")
+        for n in range(7)
+        for offset in (first + n, last + n)
+    }
+    real.narrow("acct", "owner", 40)
     assert resolve_quarantine(config_of(real), "retry", EntrySelection()).complete
     assert (unit.rows(), real.displaced()) == (rows_of(source), 0)
     assert real.session.read_quarantine(unit.unit) == []

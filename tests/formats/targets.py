@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from consumer.ordering.lanes.batches import _encode_displacing
+from consumer.ordering.lanes.batches import encode_displacing
 from consumer.ordering.layout import Layout, compute_fingerprint, compute_keys_fingerprint
 from consumer.ordering.model import ApplyUnit, LaneProgress, QuarantineEntry, TargetTable, UnitState
 from consumer.tables.evolution.plans import ChangeMark, decode_mark
@@ -118,7 +118,7 @@ def _closed_row(held: QuarantineEntry) -> bytes:
 
 def _displaced_by(lane: int) -> bytes:
     """The text in `displaced_by`, and the same once a copy has superseded it."""
-    by = _encode_displacing(lane, (4711, 0), (4713, 1))
+    by = encode_displacing(lane, (4711, 0), (4713, 1))
     ((marked, _),) = yield_superseded_marks(
         [DisplacedRow(1, "public.acct", by)], "public.acct", 5000, "a copy"
     )

@@ -31,6 +31,7 @@ from consumer.attempt.spec import (
 )
 from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import ApplyUnit, LaneProgress, QuarantineEntry
+from consumer.ordering.recovery import is_queued
 from consumer.tables.definition import ActiveDefinition
 from schemas.table.model import Key, Table
 from schemas.table.names import EXACT
@@ -237,6 +238,7 @@ class Query:
         self.ended = False  # by a stop in the topic
         self.looked_at = -1  # where the topic ended when it was last looked for a copy behind that stop
         self.stopped = False  # it waits for a person, who mends the target and restarts it
+        self.untried = False  # its quarantine has keys that an attempt without records is to try
         self.live: Attempt | None = None
         self.zombies: list[Attempt] = []
         self.starting: Steps | None = self._start()
@@ -259,6 +261,7 @@ class Query:
         layout = build_initial_layout(routes(self.branch), self.lanes).encode()
         rows = yield from self.world.target.take_over(self, self.unit, self.epoch, layout, self.lanes)
         self.stopped = self.ended = False
+        self.untried = any(is_queued(held) for unit, held in self.world.target.held if unit == self.unit)
         if self.world.rules.resumes_from_progress:
             self.checkpoint = min(row.offset for row in rows) + 1
             if (
@@ -294,7 +297,8 @@ class Query:
     def idle(self) -> bool:
         if self.ended:
             return self.starting is None and self.looked_at == len(self.topic.records)
-        return self.starting is None and self.live is None and self.checkpoint >= len(self.topic.records)
+        caught_up = self.checkpoint >= len(self.topic.records) and not self.untried
+        return self.starting is None and self.live is None and caught_up
 
     def step(self, rng: random.Random) -> None:
         self.zombies = [attempt for attempt in self.zombies if attempt.actors]
@@ -312,7 +316,8 @@ class Query:
             self.batch_end = min(
                 len(self.topic.records), self.checkpoint + rng.randint(1, self.world.max_batch)
             )
-            if self.batch_end > self.checkpoint:
+            if self.batch_end > self.checkpoint or self.untried:
+                self.untried = False
                 self.live = Attempt(self, self.checkpoint, self.batch_end)
         elif self.live.failed:
             self.live = Attempt(self, self.checkpoint, self.batch_end)

@@ -65,6 +65,8 @@ RULE = {
     "tickets": 'tickets on before and after images ("Confirmed right")',
     "refused half": "of a key move that the target refuses only the refused half is held",
     "settled": "a delete is applied and ends what is held of its key",
+    "recovers": "a held key recovers with its next row that the target accepts",
+    "newest": "only the newest row of a held key is tried, once the lanes have drained",
 }
 
 

@@ -60,6 +60,8 @@ class Rules:
     values_are_ticketed: bool = True  # tickets on before and after images
     halves_are_refused_apart: bool = True  # of a key move only what the target refuses is held
     deletes_settle: bool = True  # a delete is the final image of its key, also of one that is held
+    held_keys_recover: bool = True  # with their next row that the target accepts
+    recovery_is_final_image: bool = True  # only a key's newest row is tried
 
 
 FINDINGS: dict[str, str] = {
@@ -112,6 +114,8 @@ FINDINGS: dict[str, str] = {
     "tickets": "values_are_ticketed",
     "refused half": "halves_are_refused_apart",
     "settled": "deletes_settle",
+    "recovers": "held_keys_recover",
+    "newest": "recovery_is_final_image",
 }
 """Name of a rule in these tests (a number for the oldest) → the rule."""
 
@@ -182,6 +186,8 @@ EMPHASIS: dict[str, dict[str, float]] = {
     "tickets": {"max_lanes": 4, "max_gather": 1, "max_batch": 30, "faults": 0.0, "others": 0.0},
     "refused half": _REFUSED,
     "settled": _REFUSED,
+    "recovers": _REFUSED,
+    "newest": _REFUSED,
 }
 """What a world has more of when it is to show that a rule is needed."""
 

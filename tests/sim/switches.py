@@ -10,7 +10,7 @@ from unittest import mock
 import msgspec
 from msgspec import structs
 
-from consumer.attempt import attempt_state
+from consumer.attempt import attempt_state, recovery
 from consumer.attempt.applier import Applier
 from consumer.attempt.attempt import Attempt
 from consumer.attempt.copies import begin
@@ -30,7 +30,7 @@ from consumer.ordering.dispatch import Dispatcher, TablePlan
 from consumer.ordering.lanes import batches, lane
 from consumer.ordering.lanes.batches import LaneBatch, PendingBatch, moves_key
 from consumer.ordering.layout import Layout
-from consumer.ordering.model import LaneProgress, NetChange, RowChange
+from consumer.ordering.model import LaneProgress, NetChange, QuarantineEntry, RowChange
 from consumer.ordering.progress import LaneMark, ResumePlan, plan_resume
 from consumer.ordering.tickets import Ticket, TicketTable
 from consumer.tables import definition
@@ -88,6 +88,7 @@ _copy, _begins, _give_up, _mark = (
 _end_copy, _note_taken = book._end_copy, KeyWindow.note_taken
 _assembler, _end = TransactionAssembler.__init__, TransactionBuffer._end_group
 _before, _refused_next = begin.find_mark_before_copy, lane._choose_refused_parts
+_final_change = recovery.build_final_change
 _judge, _init, _begin, _commit = (
     Deduplicator.judge_record, Deduplicator.__init__, EnvelopeReader.begin_reading, Applier._commit_batch,
 )  # fmt: skip
@@ -370,6 +371,17 @@ def _queues(_part: RowChange, _plan: TablePlan) -> bool:
     return False
 
 
+def _recovers_nothing(*_: object, replace: bool) -> Machine[None]:
+    """A held key waits for a person."""
+    del replace
+    yield from ()
+
+
+def _first_image(active: ActiveDefinition, entries: Sequence[QuarantineEntry]) -> NetChange:
+    """A key recovers too early: with an older row of it, while newer ones are there."""
+    return _final_change(active, entries[:1])
+
+
 def _stays(rows: Sequence[LaneProgress], after: int, offset: int, raw: bytes | None) -> LaneMark | None:
     """A unit that goes on at a begin keeps the position that it had."""
     mark = _before(rows, after, offset, raw)
@@ -377,6 +389,10 @@ def _stays(rows: Sequence[LaneProgress], after: int, offset: int, raw: bytes | N
         return None
     return mark[0], max(row.position for row in rows), *mark[2:]
 
+
+#: A key that recovers hides what a retry, or a delete that queues, does to its entries: they are then as a
+#: version left them that recovered none.
+_WITHOUT_RECOVERY = (attempt_state, "recover_keys", _recovers_nothing)
 
 #: Number of the finding → what is changed in the product: (where, name, what replaces it). The other
 #: findings' rules are in the model's target (tests.sim.rules).
@@ -404,6 +420,7 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
         (Deduplicator, "judge_record", _judge_without_prev),
     ),
     "14": ((TopicFindings, "add_event", _of_any_gen), (Deduplicator, "judge_record", _judge_without_gen)),
+    "16": (_WITHOUT_RECOVERY,),
     "17": ((Applier, "_commit_batch", _net_halves),),
     "acknowledged": ((KafkaWriter, "call_when_acknowledged", _at_once),),
     "window": ((SnapshotTables, "is_under_way", _not_under_way),),
@@ -439,7 +456,9 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "no copy": ((begin, "decode_copy_begin", _any_begin),),
     "tickets": ((TicketTable, "register", _no_wait),),
     "refused half": ((lane, "_choose_refused_parts", _both_halves),),
-    "settled": ((batches, "_settles_key", _queues),),
+    "settled": ((batches, "_settles_key", _queues), _WITHOUT_RECOVERY),
+    "recovers": ((attempt_state, "recover_keys", _recovers_nothing),),
+    "newest": ((recovery, "build_final_change", _first_image),),
 }
 
 

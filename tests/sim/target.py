@@ -72,6 +72,7 @@ class Txn:
     emptied: list[Row] = field(default_factory=list)
     sweeps: bool = False
     ids: set[tuple[int, int]] = field(default_factory=set)
+    dropped: set[tuple[int, int]] = field(default_factory=set)
     unit: str = ""
     closed: bool = False
 
@@ -184,7 +185,9 @@ class Target:
             case ops.TruncateTarget():
                 yield from self._truncate(txn, operation.where)
             case ops.CloseQuarantine():
-                txn.unit, txn.ids = unit, set(operation.ids)
+                txn.unit, txn.ids = unit, {*txn.ids, *operation.ids}
+            case ops.DropQuarantined():
+                txn.unit, txn.dropped = unit, set(operation.ids)
             case ops.CloseQuarantineBefore():
                 txn.closed_before = (unit, operation.offset)
             case ops.SupersedeDisplaced():
@@ -418,6 +421,7 @@ def _leaves(txn: Txn, unit: str, entry: QuarantineEntry, *, new: bool) -> bool:
         return True
     closed = txn.closed_before
     return not new and (
-        entry.folded in txn.released
+        (unit == txn.unit and (entry.offset, entry.part) in txn.dropped)
+        or entry.folded in txn.released
         or (closed is not None and unit == closed[0] and entry.offset < closed[1])
     )

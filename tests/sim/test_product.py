@@ -13,12 +13,13 @@ from unittest import mock
 
 import pytest
 
-from consumer.attempt import applier, attempt, attempt_state, lane_group, spec, transactions
+from consumer.attempt import applier, attempt, attempt_state, lane_group, recovery, spec, transactions
 from consumer.attempt.copies import begin, quarantined_keys, sweep, window
 from consumer.attempt.copies import copies as applied_copies
 from consumer.attempt.evolution import next_definition
 from consumer.attempt.readers import reader
 from consumer.ordering import dedup, dispatch, layout, netchange, progress, tickets
+from consumer.ordering import recovery as recovery_plan
 from consumer.ordering.lanes import batches, lane
 from producer import tables
 from producer.barriers import barriers, impact, new_tables
@@ -62,7 +63,7 @@ from tests.sim.world import PipelineSimulation
 MODULES: tuple[ModuleType, ...] = (
     applier, attempt, attempt_state, next_definition, lane_group, reader, spec, transactions, dedup, dispatch,
     lane, batches, layout, netchange, progress, tickets,
-    begin, quarantined_keys, sweep, window, applied_copies,
+    begin, quarantined_keys, sweep, window, applied_copies, recovery, recovery_plan,
 )  # fmt: skip
 CAPTURE: tuple[ModuleType, ...] = (
     book, limits, states, table_copies, copy_begins, loop, position, rows, table_stops, ticker, assembly,
@@ -76,7 +77,6 @@ SEEDS = 150
 #: a function whose failure the first seed that calls it survives, because the unit is assigned anew at that
 #: moment.
 SELDOM = {
-    "quarantined_keys._decode_quarantined_key": 334,
     "applier.Applier._log_drift": 19,
     "applier._list_first_keys": 19,
 }
@@ -84,7 +84,6 @@ MOST_SEEDS = 2000
 NOT_SIMULATED = {
     "attempt.Attempt.define_initially": "Debezium's topics alone",
     "producer.states.CopyStates.set_rate": "nobody asks for another rate (tests/unit/test_copies.py)",
-    "transactions.AttemptProgress.commit_once": "on_drop: empty (tests/unit/test_evolving.py)",
     "attempt_state.describe_recreated_topic": "a topic that was made again",
     "producer.proof.DefinitionReader.may_have_converted": "what a session's settings made of values "
     "(tests/unit/test_conversions.py)",

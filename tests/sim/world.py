@@ -27,7 +27,7 @@ from tests.sim.capture import EVENTS, POSITIONS, REQUESTS, TOPICS, Capture, in_s
 from tests.sim.kafka import Broker, Topic
 from tests.sim.rules import ALL, EMPHASIS, Rules
 from tests.sim.source import Source
-from tests.sim.target import RowKey, Steps, Target, entries, key_of, row_key
+from tests.sim.target import VERSION, RowKey, Steps, Target, entries, key_of, row_key
 from tests.sim.topic_judge import TopicJudge
 from tests.sim.truth import Wrong
 from tests.sim.wire import DB
@@ -339,6 +339,19 @@ class PipelineSimulation:
                 f"(rows {rows - alive}, entries {self._held_keys() - alive})"
             )
 
+    def _check_recovered(self) -> None:
+        """Each key with an entry has a final row that the target refuses."""
+        last = {
+            (query.unit, key_of(msgspec.json.decode(held.key))): (query.branch, held)
+            for query in self.queries
+            for unit, held in sorted(self.target.held, key=lambda each: (each[1].offset, each[1].part))
+            if unit == query.unit
+        }
+        for branch, held in last.values():
+            row = _image(held, branch)
+            if row is None or row[VERSION] not in self.target.poison:
+                raise Wrong(f"the target accepts {row}, which is in its quarantine: {held.error}")
+
     def _compare(self) -> None:
         for n, (judge, broker) in enumerate(zip(self.judges, self.brokers, strict=True)):
             refused = self.captures[n][-1].refused
@@ -430,6 +443,8 @@ class PipelineSimulation:
                 break
         self._quiet()
         self._check_deleted()
+        if self.rules.retry_is_final_image and self.rules.deletes_settle:
+            self._check_recovered()
         self._retry_held()
         self._compare()
 

@@ -382,6 +382,10 @@ class FakeTransaction:
         for place in ids:
             self._state.closed.append((self._state.held.pop(place), why))
 
+    def drop_held(self, ids: Sequence[tuple[int, int]]) -> None:
+        for place in ids:
+            del self._state.held[place]
+
     def supersede_displaced(self, table: str, before: int, why: str) -> None:
         self._state.superseded.append((table, before, why))
 

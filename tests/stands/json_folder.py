@@ -233,7 +233,14 @@ class JsonFolder(batches.KeysStoredVerbatim, FolderProgress):
                     lanes=tuple(progress.rows),
                     state=progress.state or last.state,
                     held=(*(entry for entry in last.held if entry not in missing), *progress.held),
-                    closed=(*last.closed, *((entry, progress.why) for entry in missing)),
+                    closed=(
+                        *last.closed,
+                        *(
+                            (entry, progress.why)
+                            for entry in missing
+                            if all((n.offset, n.part) != (entry.offset, entry.part) for n in progress.held)
+                        ),
+                    ),
                     rows=name,
                 )
             )

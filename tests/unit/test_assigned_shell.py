@@ -19,7 +19,7 @@ import pytest
 from consumer.attempt.reports import LaneFigures, Report
 from consumer.attempt.spec import SMALL_BATCH
 from consumer.errors import UnitStoppedError
-from consumer.ordering.model import LaneProgress
+from consumer.ordering.model import LaneProgress, QuarantineEntry
 from consumer.process import pipeline_queries
 from consumer.process.effect_runner import EffectRunner, UnitProblems
 from consumer.process.operations.direct_apply import MAX_DIRECT_EVENTS, DirectApplier
@@ -120,6 +120,35 @@ def test_a_hand_adds_up_what_its_stretches_displaced(monkeypatch: pytest.MonkeyP
     assert isinstance(took, UnitTakenOver)
     assert (took.offset, took.held, took.displaced) == (MAX_LIVE_BACKLOG + 6, 4, 3)
     assert took.lanes == LaneFigures(upserted=7)
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome", "tries"),
+    [("held behind offset 3", "ok", 1), ("held behind offset 3", "behind", 1), ("too long", "ok", 0)],
+)
+def test_a_takeover_tries_the_keys_that_an_attempt_left_untried(
+    monkeypatch: pytest.MonkeyPatch, error: str, outcome: Any, tries: int
+) -> None:
+    """No event may follow, and so no other attempt."""
+    hand = object.__new__(DirectApplier)
+    hand._aborted, hand._taking = set(), 1
+    hand._pipeline = SimpleNamespace(name="p", debezium=set())  # type: ignore[assignment]
+    monkeypatch.setattr(hand, "build_spec", lambda *_: None)
+    applied: list[tuple[int, int]] = []
+
+    def apply(_spec: object, _sessions: object, start: int, end: int) -> Report:
+        applied.append((start, end))
+        return Report("a", outcome, 1, 5)
+
+    monkeypatch.setattr(hand, "_apply_records", apply)
+    lowest = LaneProgress(0, 1, 0, "id", 5, ZERO, 0, "")
+    taken: Any = SimpleNamespace(lowest=lowest, epoch=1, commit_ts_ms=0, was=None)
+    entry = QuarantineEntry(4, 0, "s.t", "[1]", "1", "{}", error, 0)
+    session = SimpleNamespace(read_quarantine=lambda unit: [entry] if unit.pipeline == "p" else [])
+    sessions: Any = SimpleNamespace(get_connection=lambda _number: session)
+    took = hand.catch_up(UnitRef("a", "s", 1), taken, 6, sessions)
+    assert applied == [(6, 6)] * tries
+    assert isinstance(took, UnitTakenOver if outcome == "ok" else OperationFailed)
 
 
 @pytest.mark.parametrize("debezium", [True, False])

@@ -76,7 +76,6 @@ class TestOneTransaction:
         source = self.source
         bench.write([source.put(source.row(1, None, 1))])
         assert bench.apply(1).held == 1
-        bench.target.refuse = lambda _row: None
         opened.clear()
         bench.write([source.put(source.row(1, None, 2))])
         report = bench.apply(2)
@@ -84,6 +83,14 @@ class TestOneTransaction:
         bench.write([source.put(source.row(1, None, 3)), source.put(source.row(2, None, 1))])
         assert bench.apply(3).held == 1
         assert [row[0] for row in bench.target.rows_of()] == [2]
+        opened.clear()
+        bench.target.refuse = lambda _row: None
+        bench.write([source.put(source.row(1, None, 4))])
+        assert bench.apply(5).state == "ok"
+        assert (opened, bench.target.rows_of()) == ([3], rows_of(source))
+        bench.write([source.put(source.row(1, None, 5))])
+        assert bench.apply(6).state == "ok"
+        assert (opened, bench.target.rows_of()) == ([3], rows_of(source)), "no key is held now"
 
     def test_none_where_the_lanes_stand_apart(self, opened: list[int]) -> None:
         """What is new for one lane is applied already by another one."""

@@ -333,7 +333,7 @@ def test_a_truncate_between_rows_of_one_batch_keeps_its_place(driven: Driven) ->
     assert len(driven.rows(topic)) == 1
 
 
-def test_a_refused_row_is_held_with_what_follows_and_the_rest_goes_on(driven: Driven) -> None:
+def test_a_refused_row_is_held_until_its_key_has_one_that_fits(driven: Driven) -> None:
     bank = source()
     topic = driven.unit(bank)
     driven.folder.refuses = lambda row: len(str(row[2])) > 20
@@ -341,11 +341,18 @@ def test_a_refused_row_is_held_with_what_follows_and_the_rest_goes_on(driven: Dr
     driven.write(topic, bank.put({**bank.row(5, None, 1), "owner": "x" * 30}), bank.put(bank.row(6, None, 1)))
     report = driven.batch(driven.whole(topic))[topic]
     assert (report.state, report.held) == ("ok", 1)
-    driven.write(topic, bank.put(bank.row(5, None, 2)), bank.put(bank.row(7, None, 2)))
+    driven.write(topic, bank.put({**bank.row(5, None, 2), "owner": "x" * 31}), bank.put(bank.row(7, None, 2)))
     report = driven.batch((topic, 3, 4))[topic]
-    assert (report.state, report.held) == ("ok", 1), "it is held behind the one before"
+    assert (report.state, report.held) == ("ok", 1)
     assert [row[0] for row in driven.rows(topic)] == [6, 7]
-    assert [entry.offset for entry in driven.folder.read_quarantine(ApplyUnit("p", topic))] == [1, 3]
+    entries = driven.folder.read_quarantine(ApplyUnit("p", topic))
+    assert [entry.offset for entry in entries] == [1, 3]
+    assert entries[0].error == entries[1].error, "the target was asked for the last row too"
+    driven.write(topic, bank.put(bank.row(5, None, 3)))
+    assert driven.batch((topic, 5, 5))[topic].state == "ok"
+    assert [row[0] for row in driven.rows(topic)] == [5, 6, 7]
+    last = driven.folder.of(ApplyUnit("p", topic)).last()
+    assert (last.held, [entry.offset for entry, _ in last.closed]) == ((), [1, 3, 5])
 
 
 def test_a_refused_key_move_deletes_and_a_delete_settles_in_one_commit(driven: Driven) -> None:

@@ -16,7 +16,7 @@ from consumer.errors import RefusedError
 from consumer.ordering.model import ApplyUnit, QuarantineEntry, UnitState
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.event_decoder import make_event_decoder, make_image_converter, make_row_decoder
-from consumer.tables.held_events import decode_quarantined_event
+from consumer.tables.held_events import build_final_change, decode_quarantined_event
 from consumer.tables.router import TableRoute, build_desired_table, build_target_table, resolve_route
 from consumer.tables.stored import StoredDefinition
 from rowlock.inspect import quarantine
@@ -24,7 +24,6 @@ from rowlock.inspect.quarantine import (
     EntrySelection,
     QuarantinedEvent,
     ResolveOutcome,
-    build_final_change,
     format_quarantine_lines,
 )
 from schemas.config.model import load_config

@@ -10,8 +10,8 @@ import pytest
 from consumer.errors import RefusedError
 from consumer.ordering.model import NetChange, QuarantineEntry, UnitState
 from consumer.tables.definition import ActiveDefinition, prepare_definition
+from consumer.tables.held_events import build_final_change
 from consumer.tables.stored import StoredDefinition, compute_stable_since, decode_stored
-from rowlock.inspect.quarantine import build_final_change
 from schemas.table.model import Row, Table
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import ColumnChanges
@@ -85,12 +85,13 @@ def test_what_was_held_under_other_names_is_refused_not_written_without_its_valu
         retried(tale)
 
 
-def test_what_was_held_since_is_applied() -> None:
+def test_a_row_whose_columns_were_renamed_recovers_with_its_next_change() -> None:
     tale = held_story()
     alter(tale, OTHER_COLUMNS["rename"])
     tale.put(1, remark="mended")
     assert tale.bench.apply().state == "ok"
-    (row,) = rows_of(retried(tale))
+    assert tale.bench.target.state.held == {}
+    (row,) = [row for row in tale.bench.target.rows_of() if row[0] == 1]
     assert row[TABLE.column_names.index("note")] == "mended", "the last image counts"
 
 

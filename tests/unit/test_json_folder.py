@@ -34,7 +34,7 @@ from tests.stands.json_folder import FolderProgress, JsonFolder
 #: indexes, displaced rows, tables that several topics write, or SQL.
 SHARED = (
     targets_attempts.test_histories_and_replays_end_as_the_source,
-    targets_attempts.test_a_value_the_target_cannot_hold_is_held_with_what_follows,
+    targets_attempts.test_a_value_the_target_cannot_hold_is_held_until_the_key_has_one_that_fits,
     targets_attempts.test_an_old_epoch_cannot_write,
     targets_session.test_take_over_makes_the_rows_and_raises_the_epoch,
     targets_session.test_an_assignment_is_fenced_by_a_later_one_alone,

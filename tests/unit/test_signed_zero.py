@@ -22,6 +22,7 @@ from consumer.ordering.netchange import NetChangeReducer
 from consumer.ordering.tickets import TicketTable
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.event_decoder import make_event_decoder, make_image_converter, make_row_decoder
+from consumer.tables.held_events import build_final_change
 from consumer.tables.router import TableRoute, build_desired_table, build_target_table, resolve_route
 from consumer.tables.stored import StoredDefinition
 from consumer.targets.alterations import AddColumn
@@ -29,7 +30,6 @@ from consumer.targets.kafka.formats.model import Place
 from consumer.targets.mysql.sql import build_mysql_plan
 from consumer.targets.postgres.sql import build_postgres_plan
 from rowlock.inspect.compare import Difference, Suspects, TableShape, compare_page
-from rowlock.inspect.quarantine import build_final_change
 from schemas.table.equality import are_same_values
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex, Value
 from schemas.values.mysql import to_mysql

@@ -8,6 +8,7 @@ import msgspec
 
 from consumer.ordering.model import QuarantineEntry
 from consumer.tables.definition import ActiveDefinition
+from consumer.tables.held_events import decode_quarantined_key
 from consumer.tables.router import make_key_function
 from schemas.table.model import Key
 
@@ -33,7 +34,7 @@ def find_deleted_keys(
         if entry.table == name:
             entries.setdefault(entry.key, []).append(entry)
     deleted = [
-        (_decode_quarantined_key(text), of)
+        (decode_quarantined_key(text), of)
         for text, of in entries.items()
         if (text not in existing if of[-1].offset <= begins else not leaves_row(active, of[-1]))
     ]
@@ -59,7 +60,3 @@ def leaves_row(active: ActiveDefinition, entry: QuarantineEntry) -> bool:
         return False
     key = make_key_function(active.target)(active.row(after))
     return format_entry_key(key) == entry.key
-
-
-def _decode_quarantined_key(text: str) -> Key:
-    return tuple(msgspec.json.decode(text))

@@ -36,6 +36,9 @@ from consumer.targets.batches import (
 from consumer.targets.shared.keyed_reads import find_under_keys
 from schemas.table.model import Key
 
+REPLACED_BY_LATER = "a later change of the key replaced this entry"
+"""Why an entry is in the history that `DropQuarantined` removed."""
+
 
 class SingleThreadSignals:
     """Signals of a driver that advances one generator at a time, so nothing waits and nothing runs
@@ -188,6 +191,7 @@ def build_commit(effect: fx.Transact) -> tuple[list[RowsChange], ProgressChange]
     """
     changes: list[RowsChange] = []
     held: list[QuarantineEntry] = []
+    whys: dict[str, tuple[()]] = {}
     made: dict[str, Any] = {"guards": effect.guards, "rows": effect.guards}
     for operation in effect.operations:
         match operation:
@@ -201,10 +205,11 @@ def build_commit(effect: fx.Transact) -> tuple[list[RowsChange], ProgressChange]
                 changes.append(TableDefined(operation.table, operation.source, operation.anew))
             case ops.QuarantineEvents():
                 held += operation.entries
-            case ops.CloseQuarantine():
+            case ops.CloseQuarantine() | ops.DropQuarantined():
                 ids = set(operation.ids)
                 held = [entry for entry in held if (entry.offset, entry.part) not in ids]
-                made |= {"closed": operation.ids, "why": operation.why}
+                whys[operation.why if isinstance(operation, ops.CloseQuarantine) else REPLACED_BY_LATER] = ()
+                made |= {"closed": [*made.get("closed", ()), *operation.ids], "why": "; ".join(whys)}
             case ops.CloseQuarantineBefore():
                 if held or "closed_before" in made:
                     raise ValueError("one commit closes entries of the quarantine once, before it adds some")

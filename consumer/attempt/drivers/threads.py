@@ -223,6 +223,8 @@ def carry_out_operation(transaction: SqlTransaction, operation: PlainOperation, 
             transaction.close_held_before(operation.offset, operation.why)
         case ops.CloseQuarantine():
             transaction.close_held(operation.ids, operation.why)
+        case ops.DropQuarantined():
+            transaction.drop_held(operation.ids)
         case ops.SupersedeDisplaced():
             transaction.supersede_displaced(operation.table, operation.before, operation.why)
         case ops.WriteProgress():

@@ -1,9 +1,10 @@
 """A batch, one target transaction of a lane: the net changes of a pending batch's items, and the quarantined
 ones.
 
-A change of a key with an earlier change in the quarantine is quarantined too. A delete is not: the
-source has deleted the row, whatever became of the earlier changes, so the delete is applied and closes
-the key's entries. All other changes become net changes.
+A change of a key with an earlier change in the quarantine is quarantined too; the target is asked for the
+last of them once the lanes have drained (consumer/ordering/recovery.py), so of several in one batch only the
+last is kept. A delete is not quarantined: the source has deleted the row, whatever became of the earlier
+changes, so the delete is applied and closes the key's entries. All other changes become net changes.
 
 An update that moves the key is a delete under the old key and an insert under the new one, and only the
 half that the target refuses is quarantined. So one lane leaves the same rows and entries as several
@@ -45,6 +46,43 @@ class QuarantineChanges:
     or a delete."""
     places: dict[QuarantinedKey, list[QuarantinePlace]] = field(default_factory=dict)
     """The remaining entries of the keys that the batch touches."""
+    queued: dict[tuple[str, str, Key], ChangeId] = field(default_factory=dict)
+    """(table, folded key, exact key) → its new entry that only queues."""
+    replaced: set[ChangeId] = field(default_factory=set)
+    """New entries that a later one of this batch replaces. They are not written."""
+
+    def add_entry(self, entry: QuarantineEntry, key: Key, earlier: list[QuarantinePlace]) -> None:
+        """Add a new entry of the exact `key`. `earlier`: the remaining entries of its fold."""
+        self.added.append(entry)
+        earlier.append((entry.offset, entry.part, key))
+
+    def replace_queued(self, entry: QuarantineEntry, key: Key) -> None:
+        """Note that `entry` replaces the new entry of `key` that only queues, if there is one.
+
+        The image in an entry is the whole row, so nothing needs the older one.
+        """
+        place = (entry.table, entry.folded, key)
+        if place in self.queued:
+            self.replaced.add(self.queued.pop(place))
+        if entry.error.startswith(QUEUED_AFTER):
+            self.queued[place] = (entry.offset, entry.part)
+
+    def close_entries(self, place: QuarantinedKey, key: Key, earlier: list[QuarantinePlace]) -> None:
+        """Close the entries of exactly `key`, and not of other keys with the same fold."""
+        closed = [(offset, part) for offset, part, of in earlier if of == key]
+        if closed:
+            self.closed.extend(closed)
+            self.queued.pop((*place, key), None)
+            earlier[:] = [entry for entry in earlier if entry[2] != key]
+
+    def remove_replaced(self) -> None:
+        """Leave out the replaced entries, which are never written."""
+        replaced = self.replaced
+        if replaced:
+            self.added[:] = [each for each in self.added if (each.offset, each.part) not in replaced]
+            self.closed[:] = [each for each in self.closed if each not in replaced]
+            for entries in self.places.values():
+                entries[:] = [each for each in entries if each[:2] not in replaced]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,21 +144,25 @@ class QuarantinedKeys:
         for item in items:
             change, plan, key, _waits = item
             for part, folded in _split_change(change, plan, key):
-                earlier = self._get_places(changes, plan, folded)
+                place = (plan.name, encode_folded(folded))
+                earlier = self._get_places(changes, place)
+                exact = _build_exact_key(part, plan)
                 error = refused.get(part.id[1], part.refused)
                 settles = _settles_key(part, plan)
                 if part.snapshot or (settles and error is None):
-                    _close_entries(changes, earlier, _build_exact_key(part, plan))
-                if earlier and not settles:
+                    changes.close_entries(place, exact, earlier)
+                if earlier and not settles and part.refused is None:
                     # also for another key with the same fold: the target may treat it as equal, and a
                     # retry must know both
                     error = f"{QUEUED_AFTER} {earlier[0][0]}"
                 if error is None:
                     free.append((part, plan, folded, ()))
                 else:
-                    entry = _build_quarantine_entry(part, plan, folded, error)
-                    changes.added.append(entry)
-                    earlier.append(_get_entry_place(entry))
+                    entry = _build_quarantine_entry(part, plan, exact, place[1], error)
+                    if plan.target.topic is None:
+                        changes.replace_queued(entry, exact)
+                    changes.add_entry(entry, exact, earlier)
+        changes.remove_replaced()
         return free
 
     def record_commit(self, batch: LaneBatch) -> None:
@@ -131,11 +173,8 @@ class QuarantinedKeys:
             else:
                 self._entries.pop(place, None)
 
-    def _get_places(
-        self, changes: QuarantineChanges, plan: TablePlan, folded: bytes
-    ) -> list[QuarantinePlace]:
+    def _get_places(self, changes: QuarantineChanges, place: QuarantinedKey) -> list[QuarantinePlace]:
         """Return a key's entries as the batch leaves them so far; the list may be changed in place."""
-        place = (plan.name, encode_folded(folded))
         if place not in changes.places:
             changes.places[place] = list(self._entries.get(place, ()))
         return changes.places[place]
@@ -160,13 +199,16 @@ def build_batch(pending: PendingBatch, lane: int, held: QuarantinedKeys) -> Lane
         nets,
         pending.end or _build_mark(items[-1][0]),
         quarantine,
-        displacing=_encode_displacing(lane, first, last) if pending.displacing else None,
+        displacing=encode_displacing(lane, first, last) if pending.displacing else None,
         events=(first, last),
         count=len(items),
     )
 
 
-def _encode_displacing(lane: int, first: ChangeId, last: ChangeId) -> str:
+def encode_displacing(lane: int, first: ChangeId, last: ChangeId) -> str:
+    """Return what displaced a row, as `rowlock_displaced` has it: the lane, and the events from `first`
+    to `last`.
+    """
     return msgspec.json.encode({"lane": lane, "from": first, "to": last}).decode()
 
 
@@ -201,25 +243,19 @@ def _settles_key(part: RowChange, plan: TablePlan) -> bool:
     return part.after is None and plan.target.topic is None
 
 
-def _close_entries(changes: QuarantineChanges, earlier: list[QuarantinePlace], key: Key) -> None:
-    """Close the entries of exactly `key`, and not of other keys with the same fold."""
-    closed = [(offset, part) for offset, part, of in earlier if of == key]
-    if closed:
-        changes.closed.extend(closed)
-        earlier[:] = [entry for entry in earlier if entry[2] != key]
-
-
 def _get_entry_place(entry: QuarantineEntry) -> QuarantinePlace:
     return entry.offset, entry.part, tuple(msgspec.json.decode(entry.key))
 
 
-def _build_quarantine_entry(change: RowChange, plan: TablePlan, folded: bytes, error: str) -> QuarantineEntry:
+def _build_quarantine_entry(
+    change: RowChange, plan: TablePlan, key: Key, folded: str, error: str
+) -> QuarantineEntry:
     return QuarantineEntry(
         offset=change.id[0],
         part=change.id[1],
         table=plan.name,
-        key=msgspec.json.encode(_build_exact_key(change, plan)).decode(),
-        folded=encode_folded(folded),
+        key=msgspec.json.encode(key).decode(),
+        folded=folded,
         event=change.wire.decode(),
         error=error,
         commit_ts_ms=change.ts_ms,

@@ -22,6 +22,7 @@ from consumer.attempt.reports import Report
 from consumer.attempt.spec import SMALL_BATCH, UnitAssignment, UnitSpec
 from consumer.errors import UnitStoppedError
 from consumer.ordering.model import ApplyUnit
+from consumer.ordering.recovery import is_queued
 from consumer.process.operations.unit_resources import build_stop
 from consumer.process.takeover import TakeoverResult
 from consumer.spark.pipeline import PipelineSettings
@@ -116,6 +117,8 @@ class DirectApplier:
             unit.topic, unit.assignment, taken.epoch, lowest.offset,
             position=lowest.position, commit_ts_ms=taken.commit_ts_ms,
         )  # fmt: skip
+        if took.offset + 1 >= end and (trouble := self._try_untried_keys(unit, taken, sessions)):
+            return trouble
         while took.offset + 1 < end and not self.is_aborted(unit):
             if not here and end - (took.offset + 1) > self._max_direct_events:
                 return replace(took, has_backlog=True)
@@ -133,6 +136,20 @@ class DirectApplier:
                 commit_ts_ms=max(took.commit_ts_ms, report.commit_ts_ms),
             )  # fmt: skip
         return took
+
+    def _try_untried_keys(
+        self, unit: UnitRef, taken: TakeoverResult, sessions: ConnectionCache
+    ) -> OperationFailed | None:
+        """Run an attempt without records if an earlier one ended before it tried all keys in quarantine.
+
+        Otherwise they would wait for the next event of the topic.
+        """
+        entries = sessions.get_connection(0).read_quarantine(ApplyUnit(self._pipeline.name, unit.topic))
+        if not any(map(is_queued, entries)):
+            return None
+        end = taken.lowest.offset + 1
+        report = self._apply_records(self.build_spec(unit, taken.epoch, taken.was), sessions, end, end)
+        return self._check_report(unit, taken.epoch, report, taken.lowest.offset, end)
 
     def apply_range(
         self, unit: UnitRef, epoch: int, sessions: ConnectionCache, start: int, end: int
@@ -188,7 +205,7 @@ class DirectApplier:
             ),  # one transaction, if possible
             sessions,
             AttemptInputs(
-                read(start, end),
+                read(start, end) if start < end else (),
                 read_missing=read,
                 find_begin=partial(find_begin, read, rest_reader),
                 find_snapshot=partial(self._find_snapshot, spec),

@@ -1,0 +1,149 @@
+"""Decides which quarantined keys are tried again, in which order, and what becomes of their entries.
+Without I/O.
+
+While a key has an entry, all later changes of its fold queue in the quarantine. So the newest entry of a key
+is its last event up to the unit's progress, and the image after it is the key's final row. A key is
+*untried* as long as the target was not asked for that image: its newest entry then only queues
+(`QUEUED_AFTER`). The entries alone show this, so an attempt that dies leaves the rest to the next one.
+
+An untried key is tried once. If the target accepts the image, all entries of the key leave. If not, the
+newest entry gets the target's reason, so the key is tried again only after its next event. A key keeps its
+first entry (since when, and why) and its newest; the ones in between can never be needed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from consumer.errors import RefusedError, UniqueViolationError
+from consumer.ordering.lanes.batches import QUEUED_AFTER
+from consumer.ordering.model import ChangeId, QuarantineEntry
+from schemas.table.model import Key
+
+MAX_TRIAL_KEYS = 500
+"""Keys that one transaction tries."""
+
+
+def is_queued(entry: QuarantineEntry) -> bool:
+    """Return whether the entry's event was quarantined without asking the target."""
+    return entry.error.startswith(QUEUED_AFTER)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldKey:
+    """An exact key with its quarantine entries, in event order."""
+
+    entries: tuple[QuarantineEntry, ...]
+
+    @property
+    def first(self) -> QuarantineEntry:
+        return self.entries[0]
+
+    @property
+    def newest(self) -> QuarantineEntry:
+        return self.entries[-1]
+
+    @property
+    def ids(self) -> list[ChangeId]:
+        return [(entry.offset, entry.part) for entry in self.entries]
+
+    @property
+    def place(self) -> ChangeId:
+        """The key's last event."""
+        return self.newest.offset, self.newest.part
+
+
+def list_untried_keys(entries: Iterable[QuarantineEntry]) -> list[HeldKey]:
+    """Return the keys whose newest entry only queues, in the order of their last events."""
+    held: dict[tuple[str, Key], list[QuarantineEntry]] = {}
+    for entry in sorted(entries, key=lambda each: (each.offset, each.part)):
+        held.setdefault((entry.table, tuple(msgspec.json.decode(entry.key))), []).append(entry)
+    keys = [HeldKey(tuple(of)) for of in held.values() if is_queued(of[-1])]
+    return sorted(keys, key=lambda key: key.place)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Keys whose final images one transaction writes."""
+
+    keys: tuple[HeldKey, ...]
+    displacing: bool = False
+    """Whether rows of other keys that have one of their unique values are displaced."""
+
+
+class RecoveryPlan:
+    """The trials of some untried keys. Ask `choose_trial`, and report its outcome, until it returns None.
+
+    A trial that the target refuses is halved by event order. A key that meets a unique value of another row
+    is tried again once another key has recovered, because that may have given up the value. Only when
+    nothing else recovers, and with `conflicts: replace`, the other row is displaced.
+    """
+
+    def __init__(self, keys: Sequence[HeldKey], *, replace: bool) -> None:
+        """`replace`: whether the pipeline has `conflicts: replace`."""
+        self._replace = replace
+        self._waiting = [
+            Trial(tuple(wave[at : at + MAX_TRIAL_KEYS]))
+            for wave in _split_by_fold(keys)
+            for at in range(0, len(wave), MAX_TRIAL_KEYS)
+        ]
+        self._blocked: list[tuple[HeldKey, RefusedError]] = []
+        self._is_room_possible = False
+        self.recovered: list[HeldKey] = []
+        self.refused: list[tuple[HeldKey, RefusedError]] = []
+
+    def choose_trial(self) -> Trial | None:
+        """Return the next trial; None: every key has recovered or is refused."""
+        if not self._waiting:
+            self._wait_for_blocked_keys()
+        return self._waiting[0] if self._waiting else None
+
+    def _wait_for_blocked_keys(self) -> None:
+        blocked, self._blocked = self._blocked, []
+        if not self._replace and not self._is_room_possible:
+            self.refused += blocked
+            return
+        displacing, self._is_room_possible = not self._is_room_possible, False
+        self._waiting = [Trial((key,), displacing) for key, _ in blocked]
+
+    def record_recovery(self) -> None:
+        """Record that the target has accepted the trial's rows."""
+        self.recovered += self._waiting.pop(0).keys
+        self._is_room_possible = True
+
+    def record_refusal(self, error: RefusedError) -> None:
+        """Record that the target refuses a row of the trial."""
+        trial = self._waiting.pop(0)
+        if len(trial.keys) > 1:
+            middle = len(trial.keys) // 2
+            self._waiting[0:0] = [Trial(trial.keys[:middle]), Trial(trial.keys[middle:])]
+        elif isinstance(error, UniqueViolationError) and not trial.displacing:
+            self._blocked.append((trial.keys[0], error))
+        else:
+            self.refused.append((trial.keys[0], error))
+
+
+def _split_by_fold(keys: Sequence[HeldKey]) -> list[list[HeldKey]]:
+    """Return the keys in lists without two keys of one fold, which the target may hold equal: they are
+    written one after the other.
+    """
+    waves: list[list[HeldKey]] = []
+    seen: dict[tuple[str, str], int] = {}
+    for key in keys:
+        place = (key.newest.table, key.newest.folded)
+        number = seen[place] = seen.get(place, -1) + 1
+        if number == len(waves):
+            waves.append([])
+        waves[number].append(key)
+    return waves
+
+
+def record_reason(key: HeldKey, error: RefusedError) -> tuple[list[ChangeId], QuarantineEntry]:
+    """Return what a refused trial changes in the quarantine: the entries to remove, and the newest with
+    the target's reason.
+    """
+    kept = 1 if len(key.entries) > 1 else 0
+    return key.ids[kept:], msgspec.structs.replace(key.newest, error=str(error))
