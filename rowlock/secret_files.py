@@ -9,10 +9,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import structlog
 
-from schemas.config.changes.handed import reread_secrets
+from schemas.config.changes.handed import build_with_secrets
 from schemas.config.changes.plan import plan_config_change
 from schemas.config.model import Config, ConfigErrors
 
@@ -31,32 +32,52 @@ class SecretFiles:
     def __init__(self, get_config: Callable[[], Config], replace: Replace) -> None:
         self._get_config, self._replace = get_config, replace
         self._seen: dict[str, str] = {}
-        self._errors: list[str] = []
+        self._error = ""
 
     def poll_files(self) -> None:
         """Read the files, and use texts that differ from those in use and that two readings in a row have
         found: a file may be read while it is being written.
         """
         used = self._get_config()
+        folder, known = Path(used.made_of.file).parent, used.made_of.secrets
         try:
-            found = reread_secrets(used)
+            found = {name: _read_secret(folder / name) for name in known}
+        except (OSError, ValueError) as error:
+            self._report_error(str(error))
+            return
+        seen, self._seen = self._seen, found
+        if found == known:
+            self._report_error("")
+        elif found == seen:
+            self._use_secrets(used, found)
+
+    def _use_secrets(self, used: Config, secrets: dict[str, str]) -> None:
+        try:
+            config = build_with_secrets(used, secrets)
         except ConfigErrors as errors:
-            self._report_errors(errors.lines)
+            self._report_error("; ".join(errors.lines))
             return
-        self._report_errors([])
-        seen, self._seen = self._seen, found.made_of.secrets
-        if found is used or seen != self._seen or not self._replace(used, found):
+        self._report_error("")
+        if not self._replace(used, config):
             return
-        planned = plan_config_change(used, found)
+        planned = plan_config_change(used, config)
         _LOG.info("secrets of changed files used", changes=[str(each) for each in planned.changes])
         if planned.refused:
             _LOG.warning("connections that exist keep the earlier secret", changes=list(planned.refused))
 
-    def _report_errors(self, errors: list[str]) -> None:
-        """Log errors once: the files are read every few seconds."""
-        if errors and errors != self._errors:
-            _LOG.error("secret file refused, the earlier secrets stay in use", errors=errors)
-        self._errors = errors
+    def _report_error(self, error: str) -> None:
+        """Log an error once: the files are read every few seconds."""
+        if error and error != self._error:
+            _LOG.error("secret file refused, the earlier secrets stay in use", error=error)
+        self._error = error
+
+
+def _read_secret(file: Path) -> str:
+    """Return a file's text. Raises OSError, ValueError."""
+    text = file.read_text(encoding="utf-8")
+    if not text.strip():
+        raise ValueError(f"{file} is empty")
+    return text
 
 
 @contextmanager

@@ -48,6 +48,7 @@ from consumer.units.messages import (
     UnitTakenOver,
 )
 from consumer.units.supervision import describe_drift
+from schemas.config.model import TargetConfig
 from schemas.problems import decode_problem
 from schemas.units import WorkerEnded
 
@@ -153,6 +154,10 @@ class EffectRunner:
     def provide_spark(self, spark: Spark) -> None:
         """Give the queries a Spark session."""
         self._queries.provide_spark(spark)
+
+    def use_target(self, target: TargetConfig) -> None:
+        """Connect with these settings from now on, which differ in secrets alone; queries keep theirs."""
+        self._operations.use_target(target)
 
     def run_effect(self, effect: PipelineEffect) -> None:
         """Carry an effect out, or begin to."""

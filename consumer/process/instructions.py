@@ -128,7 +128,7 @@ class PipelineShells:
                 self._before.append(shell)
             part = format_pipeline_part(name)
             if known[part] == found.get(part):  # otherwise the coordinator removes the units
-                shell.replace_secrets()
+                shell.replace_secrets(config.targets[config.pipelines[name].target])
             threading.Thread(
                 target=self._retire_shell, args=(name, shell), name=f"retire {name}", daemon=True
             ).start()

@@ -31,6 +31,7 @@ from consumer.units.messages import (
     StartUnit,
 )
 from consumer.units.progress_checks import needs_fast_polling
+from schemas.config.model import TargetConfig
 from schemas.units import UnitProgress, WorkerEnded
 
 if TYPE_CHECKING:  # imported with Spark, in its thread
@@ -102,8 +103,9 @@ class PipelineShell:
         self._effects.provide_spark(spark)
         self._events.put(SparkUp())
 
-    def replace_secrets(self) -> None:
-        """End the units that do not apply, now or later: another shell has the new secrets."""
+    def replace_secrets(self, target: TargetConfig) -> None:
+        """End the units that do not apply, now or later: another shell has the new secrets of `target`."""
+        self._effects.use_target(target)  # with the earlier ones no unit could be fenced
         self._events.put(SecretsReplaced())
 
     def close(self, *, once_without_units: bool = False) -> None:

@@ -51,6 +51,7 @@ from consumer.units.messages import (
     UnitTakenOver,
 )
 from consumer.units.unit import UnitRef
+from schemas.config.model import TargetConfig
 from schemas.problems import Problem, encode_problem
 
 log = structlog.get_logger(__name__)
@@ -98,6 +99,10 @@ class UnitOperations:
     def close(self) -> None:
         """Close the idle connections."""
         self._hands.close()
+
+    def use_target(self, target: TargetConfig) -> None:
+        """Connect with these settings from now on, which differ in secrets alone."""
+        self._hands.use_target(target)
 
     # -- prepare
 

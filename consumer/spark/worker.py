@@ -53,6 +53,10 @@ class ConnectionCache:
         self._open: dict[int, UnitTarget] = {}
         self._failed_at = -PAUSE_S
 
+    def use_target(self, target: TargetConfig) -> None:
+        """Open connections with these settings from now on, which differ in secrets alone."""
+        self._target = target
+
     def get_connection(self, number: int) -> UnitTarget:
         connection = self._open.get(number)
         if connection is None:

@@ -202,8 +202,8 @@ def _close_units_with_old_secrets(state: PipelineState, out: list[PipelineEffect
     """
     for unit in list(state.units.values()):
         if unit.phase is not ApplyPhase.APPLYING and not unit.stop_requested:
-            unit.waits = False
-            _close_unit(state, unit, "its secrets have changed", out)
+            unit.waits, unit.error = False, None  # no failure of this agent
+            _close_unit(state, unit, None, out)
 
 
 def _remove_unit(

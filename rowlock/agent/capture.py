@@ -22,7 +22,7 @@ from coordinator.core.progress import advance_mark
 from rowlock.agent.reported import ReportedFigures
 from rowlock.agent.unit_ledger import UnitLedger
 from rowlock.processes.child_process import ChildProcess, build_child_command
-from schemas.backoff import Backoff, pause_after
+from schemas.backoff import Backoff
 from schemas.config.changes.parts import compute_part_digests, format_source_part
 from schemas.config.model import Config
 from schemas.findings import TRIES_AGAIN
@@ -66,6 +66,8 @@ class _CaptureUnit:
     mark: UnitProgress | None = None
     error: str | None = None
     """Why its process ends, as the process has reported."""
+    started_with: Config | None = None
+    """The configuration under which its process was started."""
     login_refused: bool = False
     """Whether a server has refused a log-in of its process."""
     last_refusal: str | None = None
@@ -78,6 +80,8 @@ class _CaptureUnit:
     """Starts a new process; set while the unit waits for a person."""
     retry_backoff: Backoff = REFUSAL_RETRY_BACKOFF
     """How often it has been retried."""
+    login_backoff: Backoff = REFUSED_LOGIN_BACKOFF
+    """How often it has been retried after a refused log-in."""
     events: int = 0
     counted_at: float = field(default_factory=monotonic)
 
@@ -86,13 +90,9 @@ class _CaptureUnit:
         """The part of the configuration that the unit depends on."""
         return format_source_part(self.source)
 
-    def compute_digest(self) -> str:
-        """Return the digest of that part in its configuration."""
-        return compute_part_digests(self.config)[self.part]
-
     def use_config(self, config: Config) -> None:
         """Start its next process under this configuration."""
-        self.config = config
+        self.config, self.login_backoff = config, REFUSED_LOGIN_BACKOFF
 
     def start_process(
         self, on_line: Callable[[dict[str, Any]], None], on_exit: Callable[[int], None]
@@ -107,7 +107,7 @@ class _CaptureUnit:
             "--gen-at-least",
             str(self.assignment),
         )
-        self.error = None
+        self.error, self.started_with = None, self.config
         self.process = ChildProcess(f"capture {self.source}", command, on_line, on_exit, self.config)
 
     def record_progress(self, line: dict[str, Any]) -> UnitProgressed:
@@ -125,6 +125,7 @@ class _CaptureUnit:
         rate = round(max(0, events - self.events) / max(0.1, now - self.counted_at))
         self.events, self.counted_at = events, now
         self.last_refusal, self.retry_backoff = None, replace(self.retry_backoff, failures=0)
+        self.login_backoff = REFUSED_LOGIN_BACKOFF
         return UnitProgressed(self.assignment, mark, rate)
 
     def record_failure(self, error: str, *, login_refused: bool) -> None:
@@ -142,10 +143,14 @@ class _CaptureUnit:
         self.finished = True
 
     def schedule_retry(self, retry: Callable[[], None]) -> None:
-        """Call `retry` after a pause that grows with each retry."""
-        self.retry_backoff = self.retry_backoff.with_failure(monotonic())
-        limits = REFUSED_LOGIN_BACKOFF if self.login_refused else self.retry_backoff
-        pause = pause_after(self.retry_backoff.failures, limits.first, limits.longest)
+        """Call `retry` after a pause that grows with each retry, at once if the process did not have the
+        present secrets.
+        """
+        if self.login_refused:
+            backoff = self.login_backoff = self.login_backoff.with_failure(monotonic())
+        else:
+            backoff = self.retry_backoff = self.retry_backoff.with_failure(monotonic())
+        pause = backoff.pause if self.started_with is self.config else 0.0
         self.retry_timer = threading.Timer(pause, retry)
         self.retry_timer.daemon = True
         self.retry_timer.start()
@@ -185,10 +190,13 @@ class CaptureWorkers:
         A running unit keeps its own, unless only secrets of its source differ: then its next process uses
         them, at once if the unit waits for a person.
         """
-        self._config = config
-        digests = compute_part_digests(config)
         with self._mutex:
-            same = [unit for unit in self._units.values() if unit.compute_digest() == digests.get(unit.part)]
+            self._config, units = config, list(self._units.values())
+        digests = compute_part_digests(config)
+        configs = {id(unit.config): unit.config for unit in units}
+        earlier = {number: compute_part_digests(each) for number, each in configs.items()}
+        same = [unit for unit in units if earlier[id(unit.config)][unit.part] == digests.get(unit.part)]
+        with self._mutex:
             for unit in same:
                 unit.use_config(config)
             waiting = [unit for unit in same if unit.retry_timer is not None]
@@ -197,14 +205,15 @@ class CaptureWorkers:
 
     def prepare(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:
         """Start the unit's process. Raises ValueError for a source that is not configured here."""
-        named, config = parse_unit_name(unit), self._config
-        if not isinstance(named, CaptureName) or named.source not in config.sources:
-            raise ValueError(f"{unit}: this agent's configuration has no such source")
-        source = named.source
-        if config.sources[source].events != "rowlock":
-            raise ValueError(f"{unit}: by this agent's configuration Debezium captures {source}")
-        new = _CaptureUnit(unit, assignment, source, config, mark=mark, retry_backoff=self._retry_backoff)
+        named = parse_unit_name(unit)
         with self._mutex:
+            config = self._config
+            if not isinstance(named, CaptureName) or named.source not in config.sources:
+                raise ValueError(f"{unit}: this agent's configuration has no such source")
+            source = named.source
+            if config.sources[source].events != "rowlock":
+                raise ValueError(f"{unit}: by this agent's configuration Debezium captures {source}")
+            new = _CaptureUnit(unit, assignment, source, config, mark=mark, retry_backoff=self._retry_backoff)
             self._units[unit] = new
         self._start_process(new)
 

@@ -23,18 +23,31 @@ CORRECT_LOGIN = (
 )
 #: Eight attempts in the first hour.
 REFUSED_LOGIN_BACKOFF = Backoff(first=30.0, longest=24 * 3600.0)
+MAX_CONCURRENT_LOGINS = 2
+"""Log-ins of one user that a process makes at once: more could fail at once, before the first refusal is
+known."""
+
+
+@dataclass(slots=True)
+class _Login:
+    """A log-in: server, user and password."""
+
+    turns: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MAX_CONCURRENT_LOGINS))
+    backoff: Backoff = REFUSED_LOGIN_BACKOFF
+    refusal: tuple[type[Exception], tuple[object, ...]] | None = None
+    """Class and arguments of the server's error; None: it is not refused."""
 
 
 @dataclass(slots=True)
 class RefusedLogins:
-    """The refused log-ins of a process, for any thread. `now`: monotonic seconds."""
+    """The log-ins of a process that were refused, for any thread. `now`: monotonic seconds."""
 
     now: Callable[[], float] = time.monotonic
     _mutex: threading.Lock = field(default_factory=threading.Lock)
-    _refused: dict[str, tuple[Backoff, Exception]] = field(default_factory=dict)
+    _logins: dict[str, _Login] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self._refused)
+        return any(login.refusal is not None for login in list(self._logins.values()))
 
     @contextmanager
     def try_login(
@@ -44,20 +57,33 @@ class RefusedLogins:
 
         During the pause after a refusal the block is not entered: the server's error is raised again.
         """
-        login = hashlib.sha256(repr((host, port, user, password)).encode()).hexdigest()
-        backoff, error = self._refused.get(login, (REFUSED_LOGIN_BACKOFF, None))
-        if error is not None and self.now() < backoff.next_at:
-            raise type(error)(*error.args)
-        try:
-            yield
-        except Exception as refused:
-            if is_refusal(refused):
-                with self._mutex:
-                    before, _ = self._refused.get(login, (REFUSED_LOGIN_BACKOFF, None))
-                    self._refused[login] = (before.with_failure(self.now()), refused)
-            raise
+        key = hashlib.sha256(repr((host, port, user, password)).encode()).hexdigest()
         with self._mutex:
-            self._refused.pop(login, None)
+            login = self._logins.setdefault(key, _Login())
+        with login.turns:
+            self._raise_known_refusal(login)
+            begun = self.now()
+            try:
+                yield
+            except Exception as error:
+                if is_refusal(error):
+                    self._record_refusal(login, error, begun)
+                raise
+            login.refusal, login.backoff = None, REFUSED_LOGIN_BACKOFF
+
+    def _raise_known_refusal(self, login: _Login) -> None:
+        with self._mutex:
+            refusal, due = login.refusal, login.backoff.next_at
+        if refusal is not None and self.now() < due:
+            kind, arguments = refusal
+            raise kind(*arguments)
+
+    def _record_refusal(self, login: _Login, error: Exception, begun: float) -> None:
+        """Record a refusal; log-ins that were made at once count as one failure."""
+        with self._mutex:
+            if login.refusal is None or begun > login.backoff.since:
+                login.backoff = login.backoff.with_failure(self.now())
+            login.refusal = type(error), error.args
 
 
 #: Those of this process.

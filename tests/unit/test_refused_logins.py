@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+
 import pymysql
 import pytest
 
-from schemas.io.refused_logins import REFUSED_LOGIN_BACKOFF, RefusedLogins
+from schemas.io.refused_logins import MAX_CONCURRENT_LOGINS, REFUSED_LOGIN_BACKOFF, RefusedLogins
 
 
 class Server:
@@ -73,3 +76,24 @@ def test_other_errors_are_not_paced() -> None:
             server.login("old", code=2003)
     assert server.attempts == 3
     assert not server.logins
+
+
+def test_log_ins_that_are_refused_at_once_are_few_and_count_once() -> None:
+    logins, attempts = RefusedLogins(lambda: 5.0), list[int]()
+    both = threading.Barrier(MAX_CONCURRENT_LOGINS)
+
+    def connect() -> None:
+        with contextlib.suppress(pymysql.err.OperationalError):
+            with logins.try_login("h", 1, "u", "old", lambda error: True):
+                attempts.append(1)
+                both.wait(10)
+                raise pymysql.err.OperationalError(1045, "Access denied")
+
+    threads = [threading.Thread(target=connect) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(attempts) == MAX_CONCURRENT_LOGINS
+    (login,) = logins._logins.values()
+    assert login.backoff.failures == 1

@@ -53,7 +53,7 @@ class Followed:
 def test_an_agent_uses_a_new_password_after_two_equal_readings(config: Config, tmp_path: Path) -> None:
     followed = Followed(config)
     assert (followed.poll(), followed.used) == ([], [])
-    (tmp_path / "pw").write_text("")  # someone is writing it
+    (tmp_path / "pw").write_text("seco")  # someone is writing it
     assert (followed.poll(1), followed.used) == ([], [])
     (tmp_path / "pw").write_text("second\n")
     assert (followed.poll(1), followed.used) == ([], [])
@@ -78,12 +78,20 @@ def test_a_missing_file_is_reported_once_and_changes_nothing(config: Config, tmp
     (tmp_path / "pw").unlink()
     (line,) = followed.poll(5)
     assert (line["log_level"], followed.used) == ("error", [])
-    assert "cannot read pw" in line["errors"][0]
+    assert "No such file" in line["error"]
     (tmp_path / "pw").write_text("second")
     followed.poll()
     assert [password(each) for each in followed.used] == ["second"]
     (tmp_path / "pw").unlink()
     assert len(followed.poll()) == 1
+
+
+def test_an_empty_file_is_no_password(config: Config, tmp_path: Path) -> None:
+    followed = Followed(config)
+    (tmp_path / "pw").write_text("\n")
+    (line,) = followed.poll(5)
+    assert (line["log_level"], followed.used) == ("error", [])
+    assert "pw is empty" in line["error"]
 
 
 def test_kafka_s_clients_keep_theirs_and_that_is_reported(config: Config, tmp_path: Path) -> None:

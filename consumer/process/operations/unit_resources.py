@@ -19,6 +19,7 @@ from consumer.spark.worker import ConnectionCache
 from consumer.tables.discovery import KafkaCluster, TopicDescription
 from consumer.units.messages import OperationFailed
 from consumer.units.unit import UnitRef
+from schemas.config.model import TargetConfig
 from schemas.findings import START_OVER
 from schemas.problems import Problem, encode_problem
 from schemas.topic_rules import explain_compaction_refusal, partitions_refusal
@@ -39,10 +40,21 @@ class TargetConnectionPool:
     def __init__(self, pipeline: PipelineSettings) -> None:
         self._lanes = pipeline.config.lanes
         self._free: queue.LifoQueue[ConnectionCache] = queue.LifoQueue()
-        for number in range(TAKERS + FENCERS + LOOKERS + CHECKERS):
-            self._free.put(ConnectionCache(pipeline.target, f"rowlock {pipeline.name} hand {number}"))
+        self._all = [
+            ConnectionCache(pipeline.target, f"rowlock {pipeline.name} hand {number}")
+            for number in range(TAKERS + FENCERS + LOOKERS + CHECKERS)
+        ]
+        for each in self._all:
+            self._free.put(each)
         self._books = threading.Lock()
         self._books_are_there = False
+
+    def use_target(self, target: TargetConfig) -> None:
+        """Connect with these settings from now on, which differ in secrets alone: units must be fenced also
+        when the server refuses the earlier password.
+        """
+        for each in self._all:
+            each.use_target(target)
 
     @contextmanager
     def borrow_connections(self) -> Iterator[ConnectionCache]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from schemas.config.changes.text import ConfigText
 from schemas.config.load import build_config
@@ -33,7 +34,7 @@ def encode_config(config: Config) -> bytes:
 
 def announce_config(config: Config) -> None:
     """Write the configuration that is used from now on to stdout, as a line for the parent process."""
-    line = msgspec.json.encode(msgspec.structs.replace(config.made_of, changes=()))
+    line = msgspec.json.encode(replace(config.made_of, changes=()))
     with contextlib.suppress(BrokenPipeError):
         print(line.decode(), flush=True)  # noqa: T201
 
@@ -79,17 +80,13 @@ def reload_config_file(config: Config) -> Config:
     return load_config(config.path, changes=dict(config.made_of.changes))
 
 
-def reread_secrets(config: Config) -> Config:
-    """Return the same configuration with the present texts of its secret files, or `config` itself if they
-    are unchanged. The configuration's own file is not read.
+def build_with_secrets(config: Config, secrets: Mapping[str, str]) -> Config:
+    """Return the same configuration with other texts of its secret files. The configuration's own file is
+    not read.
 
-    Raises ConfigErrors if a secret file cannot be read, or its text does not fit.
+    Raises ConfigErrors.
     """
-    made = config.made_of
-    if not made.secrets:
-        return config
-    found = build_config(Path(made.file), made.text, os.environ, dict(made.changes))
-    return config if found.made_of.secrets == made.secrets else found
+    return rebuild_config(msgspec.json.encode(replace(config.made_of, secrets=dict(secrets))))
 
 
 def make_nameless_file(data: bytes) -> int:
