@@ -317,6 +317,8 @@ def test_a_column_that_is_written_under_another_name_is_in_the_lines() -> None:
         ),
     ]
     assert "renames" not in found.as_dict()
+    changed = build_run_plan([], [flow("acct", ("id", "v", "w"), renamed="public.acct: changed")])
+    assert plan_lines(changed)[0] == "target t: public.acct: changed (pipeline p)"
 
 
 def test_target_tables_columns_and_layouts() -> None:

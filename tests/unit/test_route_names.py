@@ -3,6 +3,7 @@ of the table and of the route, and what `check` reports."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from msgspec import structs
 
 from consumer.attempt.spec import UnitSpec, load_active_definition
 from consumer.errors import CopyNeededError, TargetConfigError, UnitStoppedError
-from consumer.ordering.model import ApplyUnit
+from consumer.ordering.model import ApplyUnit, EveryChange, RowChange
 from consumer.tables.definition import prepare_definition
 from consumer.tables.evolution.plans import ChangePlan, TableChange, find_sharers, plan_change
 from consumer.tables.router import (
@@ -32,6 +33,9 @@ from consumer.tables.stored import StoredDefinition, decode_stored
 from consumer.tables.target_checks import explain_changed_names
 from consumer.targets.alterations import AddColumn, DropColumn, RenameColumn
 from consumer.targets.checks.table_facts import TableFacts
+from consumer.targets.kafka.formats.model import Place
+from consumer.targets.kafka.records import TableRecords
+from consumer.targets.kafka.topics import TopicFacts
 from consumer.targets.mysql import limits as mysql_limits
 from consumer.targets.oracle import sql as oracle_sql
 from consumer.targets.postgres import catalog as postgres_catalog
@@ -45,6 +49,7 @@ from schemas.config.model import load_config
 from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.table.names import EXACT, NameRules
 from schemas.wire.event import ColumnChanges
+from schemas.wire.position import ZERO
 from tests.kits.apply import FakeSource, account_table
 
 SOURCE = account_table()
@@ -149,6 +154,27 @@ def test_the_options_of_a_topic_name_columns_as_the_source_does() -> None:
     assert (to.topic.where, to.topic.masks) == ((("holder", ("a",)),), (("remark", "sha256"),))
     table = build_topic_table(build_desired_table(SOURCE, to), to, "b1", SOURCE)
     assert {"holder", "remark"} < {*table.table.column_names}
+
+
+@pytest.mark.parametrize("format_", ["plain", "rowlock", "debezium", "canal-json"])
+def test_records_have_the_names_of_the_route(format_: str) -> None:
+    config = TopicConfig.model_validate({"format": format_, "key": ["owner"], "masks": {"note": "***"}})
+    options = build_topic_options(config, {"b1": "mysql"})
+    each = TableRoute("*.*", "t.{table}", topic=options, renames=(("id", "id_"), ("owner", "holder")))
+    to = resolve_route((each,), "b1", "bank", "acct")
+    assert to is not None
+    table = build_topic_table(build_desired_table(SOURCE, to), to, "b1", SOURCE)
+    row = tuple({"id": 1, "owner": "me", "note": "a"}.get(name) for name in SOURCE.column_names)
+    records = TableRecords(table, TopicFacts("t.acct", 1, 1_000_000, compacted=False))
+    changes: Any = EveryChange(table, [RowChange(1, None, row)])
+    [found] = records.yield_records(changes, Place(ZERO, 0, 0), lambda: pytest.fail("no rows are read"))
+    assert found.key == b'{"holder":"me"}'
+    assert found.value is not None
+    assert {b'"id_":', b'"holder":', b'"note":"***"'} <= {*_WORDS.findall(found.value)}
+    assert b'"owner"' not in found.value
+
+
+_WORDS = re.compile(rb'"(?:id_|holder)":|"note":"[^"]*"')
 
 
 def test_two_tables_of_a_topic_are_compared_by_the_names_of_their_keys_there() -> None:

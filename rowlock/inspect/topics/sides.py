@@ -25,7 +25,10 @@ class TopicSides:
         bare = replace(pair.table, unique=())
         self._source: TargetTable = build_target_table(bare, bare)
         self._added: Row = tuple(value for _, value in pair.routed.added)
-        self._source_key = tuple(reading.primary.index(name) for name in pair.table.key.columns)
+        names = pair.routed.select_renames(pair.table)
+        self._source_key = tuple(
+            reading.primary.index(names.get(name, name)) for name in pair.table.key.columns
+        )
         kinds = (Kind.VARCHAR,) * len(reading.names)
         self.shape = TableShape(reading.names, kinds, tuple(range(len(reading.primary))))
 
