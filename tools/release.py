@@ -1,15 +1,18 @@
 """Builds a release into dist/ and tests it: `python -m tools.release`, which is what `make release`
 runs.
 
-A release is a wheel, a source distribution, and `constraints-VERSION.txt` with the versions of every
-dependency with which it was tested. It is built from the last commit, never from uncommitted files. The
-result is installed into an empty virtual environment outside the tree, where the `rowlock` command and
-each module have to load.
+A release is a wheel, a source distribution, `constraints-VERSION.txt` with the versions of every dependency
+with which it was tested, and `locked-VERSION.txt` with the SHA-256 of each installed file as well. It is
+built from the last commit, never from uncommitted files. The result is installed into an empty virtual
+environment outside the tree, where each module has to load, and `rowlock demo`, `init` and `run` have to
+work in an empty folder.
 """
 
 from __future__ import annotations
 
 import io
+import json
+import platform
 import re
 import subprocess
 import sys
@@ -18,8 +21,10 @@ import tempfile
 import venv
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import rowlock
+from tools.wheel_trial import TrialError, try_installed
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
@@ -88,7 +93,7 @@ def main() -> None:
         check_version((ROOT / "CHANGELOG.md").read_text(), rowlock.__version__)
         with tempfile.TemporaryDirectory(prefix="rowlock-release-") as scratch:
             _release(Path(scratch))
-    except ReleaseError as error:
+    except (ReleaseError, TrialError) as error:
         sys.exit(f"release: {error}")
     except subprocess.CalledProcessError as error:
         sys.exit(f"release: {' '.join(map(str, error.cmd[:6]))} ended with exit code {error.returncode}")
@@ -100,16 +105,19 @@ def _release(scratch: Path) -> None:
     _run(sys.executable, "-m", "build", "--outdir", built, tree)
     wheel, sdist = (next(built.glob(pattern)) for pattern in ("*.whl", "*.tar.gz"))
     _check_contents(wheel, sdist, committed)
-    constraints = built / f"constraints-{rowlock.__version__}.txt"
+    constraints, locked = (built / f"{name}-{rowlock.__version__}.txt" for name in ("constraints", "locked"))
     of_wheel = _new_environment(scratch / "wheel")
-    _install(of_wheel, wheel)
+    report = scratch / "report.json"
+    _install(of_wheel, "--report", report, f"{wheel}[demo]")
     constraints.write_text(_dependency_versions(of_wheel))
-    _try_installed(of_wheel)
+    locked.write_text(list_hashes(json.loads(report.read_text())))
+    _load_installed(of_wheel)
+    sys.stdout.write(f"tried in an empty folder: {'; '.join(try_installed(of_wheel))}\n")
     of_sdist = _new_environment(scratch / "sdist")
     _install(of_sdist, "-c", constraints, sdist)
-    _try_installed(of_sdist)
+    _load_installed(of_sdist)
     DIST.mkdir(exist_ok=True)
-    for file in (wheel, sdist, constraints):
+    for file in (wheel, sdist, constraints, locked):
         (DIST / file.name).write_bytes(file.read_bytes())
         sys.stdout.write(f"dist/{file.name}\n")
 
@@ -160,7 +168,21 @@ def _dependency_versions(python: Path) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def _try_installed(python: Path) -> None:
+def list_hashes(report: dict[str, Any]) -> str:
+    """Return the requirements for `pip install --require-hashes` from the report of an installation by pip.
+
+    A hash belongs to one file, which fits a Python and a platform: the first line names them.
+    """
+    lines = [f"# Python {platform.python_version()} on {platform.system()}, {platform.machine()}"]
+    for item in report["install"]:
+        name, version = item["metadata"]["name"], item["metadata"]["version"]
+        digest = item["download_info"]["archive_info"]["hashes"]["sha256"]
+        if name != "rowlock":
+            lines.append(f"{name}=={version} --hash=sha256:{digest}")
+    return "\n".join([lines[0], *sorted(lines[1:], key=str.lower), ""])
+
+
+def _load_installed(python: Path) -> None:
     """Run the installed command and load every module, away from the work tree."""
     elsewhere = python.parents[1]
     command = (python.with_name("rowlock"), "--version")

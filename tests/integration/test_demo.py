@@ -3,6 +3,8 @@ nothing left."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import re
 import subprocess
@@ -40,7 +42,7 @@ def figures(line: str) -> list[int]:
 
 
 def folder_of(reported: str) -> Path:
-    found = re.search(r"rowlock run -c (\S+)/demo\.yaml", reported)
+    found = re.search(r"rowlock run -c (\S+)/rowlock\.yaml", reported)
     assert found, reported
     return Path(found[1])
 
@@ -87,6 +89,42 @@ def test_a_newcomer_sees_every_row_arrive(tmp_path: Path) -> None:
     assert "DIFFERENT" not in done.stdout
     until(lambda: not left_behind(mark), "the end of all processes of the demo", 15)
     assert not folder_of(done.stdout).exists(), "the folder with the password"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_each_command_that_a_kept_demo_prints_works(tmp_path: Path) -> None:
+    mark = str(tmp_path)
+    with subprocess.Popen(
+        [sys.executable, "-m", "rowlock.cli", "demo", "--keep", "--seconds", "5"], cwd=ROOT,
+        env={**os.environ, MARK: mark}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+    ) as demo, contextlib.ExitStack() as stack:  # fmt: skip
+        stack.callback(demo.terminate)
+        assert demo.stdout is not None
+        printed = itertools.takewhile(lambda line: "tail -f" not in line, demo.stdout)
+        lines = list(itertools.dropwhile(lambda line: "Everything keeps running" not in line, printed))
+        enter, *commands = (line.strip() for line in lines[1:] if line.strip() and "#" not in line)
+        folder = Path(enter.removeprefix("cd "))
+
+        def ask(command: str) -> str:
+            typed = ["/bin/sh", "-c", command]
+            return subprocess.run(typed, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+        assert len(commands) > 12
+        reported = {}
+        for command in commands:
+            reported[command] = ask(command)
+            print(f"{command}\n{reported[command]}")
+            if "phone = " in command:
+                until(lambda: "0241 1" in ask("./office -c 'SELECT * FROM customers WHERE id = 7'"), command)
+            elif "0000-00-00" in command:
+                until(lambda: "9000001" in ask("./rowlock quarantine list"), command)
+            elif "opened = " in command:
+                until(lambda: "held behind" in ask("./rowlock quarantine list"), command)
+        assert re.search(r"ms later: in the head office", reported["./follow"])
+        assert "2026-01-01" in reported['./office -c "SELECT * FROM accounts WHERE id = 9000001"']
+    until(lambda: not left_behind(mark), "the end of all processes of the demo", 15)
+    assert not folder.exists()
 
 
 def test_the_clients_that_a_kept_demo_names_open_the_databases(

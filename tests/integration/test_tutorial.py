@@ -117,6 +117,12 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
             kill_tree(opened.process.pid)
 
 
+def test_the_chinese_tutorial_has_the_same_commands() -> None:
+    english, chinese = (read_steps(ROOT / "docs" / name) for name in ("tutorial", "zh"))
+    assert len(english) > 20
+    assert [step[1:] for step in chinese] == [step[1:] for step in english]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_both_parts_of_the_tutorial_work_as_they_are_printed(shell: Shell) -> None:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,8 @@ from rowlock.demo import world as demo_world
 from rowlock.demo.bank import Bank
 from rowlock.demo.load import compute_percentile
 from rowlock.demo.rows import TopicRowCount
-from rowlock.demo.run import DemoOutcome, WorkloadFigures, _list_facts, look_around, require_alive
+from rowlock.demo.run import DemoOutcome, WorkloadFigures, _list_facts, require_alive
+from rowlock.demo.tries import follow_row, format_tries, write_programs
 from rowlock.demo.view import DemoFigures, DemoView, build_summary_rows
 from rowlock.demo.waits import DemoWait, LogFollower, Milestones, describe_next_step, explain_problem
 from rowlock.demo.world import DemoServers
@@ -306,7 +308,7 @@ class Shell:
     """A server, as far as it says how a person looks at it."""
 
     def __init__(self, client: str) -> None:
-        self.client = client
+        self.client, self.port = client, 1
 
     def build_shell_command(self, database: str) -> list[str]:
         return [self.client, database]
@@ -314,19 +316,61 @@ class Shell:
 
 def test_what_the_kept_demo_prints_can_be_typed(tmp_path: Path) -> None:
     folder = tmp_path / "a folder"
-    branches = {"north": Shell("/x/mariadb"), "south": Shell("/y y/mariadb")}
-    made = DemoServers(folder, None, branches, Shell("/x/psql"))  # type: ignore[arg-type]
-    lines = [shlex.split(line, comments=True) for line in look_around(made)[1:]]
-    assert lines[:3] == [["/x/mariadb", "bank"], ["/y y/mariadb", "bank"], ["/x/psql", "head_office"]]
-    assert lines[-1] == ["tail", "-f", str(made.log_file)]
-    rowlock = lines[3][: lines[3].index("status")]
-    assert lines[3][len(rowlock) :] == ["status", "-c", str(made.config_file), "--watch"]
-    assert lines[4] == [*rowlock, "verify", "-c", str(made.config_file)]
+    folder.mkdir()
+    echo = Shell("/bin/echo")
+    kafka = SimpleNamespace(bootstrap="127.0.0.1:9")
+    write_programs(DemoServers(folder, kafka, {"north": echo, "south": echo}, echo), 1)  # type: ignore[arg-type]
+    lines = [shlex.split(line, comments=True) for line in format_tries(folder).splitlines()[2:]]
+    enter, *typed = (words for words in lines if words)
+    assert enter == ["cd", str(folder)]
+    programs = {words[0] for words in typed} - {"tail"}
+    assert programs == {"./north", "./office", "./rowlock", "./follow", "./kill-worker"}
     with_no_path = {name: value for name, value in os.environ.items() if name != "PATH"}
-    reported = subprocess.run(
-        [*rowlock, "--version"], env=with_no_path, cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert reported.stdout.startswith("rowlock, version")
+    for command, shown in {
+        "north -e 'SELECT 1'": "bank -e SELECT 1",
+        "rowlock --version": "rowlock, version",
+        "follow -h": "usage: rowlock.demo.tries follow",
+        "kill-worker -h": "usage: rowlock.demo.tries kill",
+    }.items():
+        reported = subprocess.run(
+            ["/bin/sh", "-c", f"./{command}"], env=with_no_path, cwd=folder,
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert reported.stdout.startswith(shown)
+
+
+class Connection:
+    """A connection to the bank, or to an office that shows the row after some questions."""
+
+    def __init__(self, questions: int = 0) -> None:
+        self.questions = questions
+        self.inserted: list[tuple[object, ...]] = []
+
+    def cursor(self) -> contextlib.nullcontext[Connection]:
+        return contextlib.nullcontext(self)
+
+    def execute(self, _: str, parameters: tuple[object, ...]) -> Connection:
+        self.inserted.append(parameters)
+        self.questions -= 1
+        return self
+
+    def fetchone(self) -> tuple[int] | None:
+        return (1,) if self.questions < 0 else None
+
+
+def test_a_followed_row_is_seen_in_kafka_and_in_the_office() -> None:
+    bank = Connection()
+    offsets = iter((None, 17))
+    seen = follow_row(bank, Connection(questions=5), lambda _: next(offsets), 42)
+    assert bank.inserted == [(42,)]
+    assert [sighting.place for sighting in seen] == ["in Kafka, offset 17", "in the head office"]
+    assert 0 < seen[0].seconds < seen[1].seconds
+
+
+def test_a_row_that_does_not_arrive_ends_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rowlock.demo.tries.FOLLOW_GIVE_UP_S", 0.0)
+    with pytest.raises(CommandError, match=r"^transfer 42 has not arrived after 0 s: \./rowlock status$"):
+        follow_row(Connection(), Connection(questions=99), lambda _: None, 42)
 
 
 @pytest.fixture

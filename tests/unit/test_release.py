@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.release import ReleaseError, check_version, foreign_files, missing_files
+from tools.release import ReleaseError, check_version, foreign_files, list_hashes, missing_files
 
 RELEASED = "# Changelog\n\n## [Unreleased]\n\n## [0.2.0] - 2026-12-01\n\n## [0.1.0] - 2026-11-27\n"
 
@@ -44,3 +44,14 @@ def test_a_wheel_contains_the_packages_and_nothing_else():
     own = ["rowlock/cli.py", "schemas/envelope.v1.schema.json", "rowlock-0.2.0.dist-info/METADATA"]
     assert foreign_files(own) == []
     assert foreign_files([*own, "bench/kit.py", "peers/judge.py"]) == ["bench/kit.py", "peers/judge.py"]
+
+
+def test_each_installed_file_is_listed_with_its_hash():
+    def installed(name: str, digest: str) -> dict[str, object]:
+        return {"metadata": {"name": name, "version": "1.2"},
+                "download_info": {"archive_info": {"hashes": {"sha256": digest}}}}  # fmt: skip
+
+    report = {"install": [installed("pyspark", "b1"), installed("rowlock", "c2"), installed("Click", "a0")]}
+    first, *lines = list_hashes(report).splitlines()
+    assert first.startswith("# Python 3.")
+    assert lines == ["Click==1.2 --hash=sha256:a0", "pyspark==1.2 --hash=sha256:b1"]
