@@ -115,7 +115,8 @@ class Copy(Answer):
     )
     reason: str = Field(
         serialization_alias="reason",
-        description="Cause and remedy of a copy that is refused or cancelled.",
+        description="Cause and remedy of a copy that is refused or cancelled; before the end of a key sweep "
+        "(cause `rows-removed`), the statement that removed rows.",
     )
 
 

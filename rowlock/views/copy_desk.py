@@ -167,9 +167,17 @@ def _build_row(source: str, state: CopyState, now_ms: int) -> CopyRow:
     return CopyRow(
         source, format_table_text(state.db, state.table), state.id, state.phase, state.by, state.cause,
         state.where, state.rows, state.estimate, state.requested_ms, state.began_ms, state.ended_ms,
-        state.restarts, str(decode_problem(state.reason)), estimate_remaining_s(state, now_ms),
+        state.restarts, explain_copy(state), estimate_remaining_s(state, now_ms),
         state.max_rows_per_second,
     )  # fmt: skip
+
+
+def explain_copy(state: CopyState) -> str:
+    """Return why a copy was refused or cancelled, or which rows targets may still have without it."""
+    if state.reason or state.removed is None:
+        return str(decode_problem(state.reason))
+    removed = state.removed
+    return f"{removed.statements} statement(s) removed rows that targets may still have, last: {removed.ddl}"
 
 
 def estimate_remaining_s(state: CopyState, now_ms: int) -> float | None:

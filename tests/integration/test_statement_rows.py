@@ -97,9 +97,10 @@ OTHERS = [
     *[
         Case(kind, f"ALTER TABLE t TRUNCATE PARTITION {which}", True, removes=True)
         for kind, which in (
-            ("hash", "p1"), ("key", "p1"), ("list", "p1"), ("sub", "p1"), ("sub", "p1s0"), ("range", "ALL"),
+            ("hash", "p1"), ("key", "p1"), ("list", "p1"), ("sub", "p1"), ("range", "ALL"),
         )
     ],
+    Case("sub", "ALTER TABLE t TRUNCATE PARTITION p1s0", True, ("mysql",), removes=True),
     *[
         Case(kind, "ALTER TABLE t DROP PARTITION p1", passes, refused=not passes, removes=True)
         for kind, passes in (("hash", False), ("key", False), ("list", True), ("sub", True))
@@ -233,9 +234,13 @@ def test_rows_really_vanish_where_it_says_so(server: tuple[str, Any], connection
     """The cases are no straw men: without any row event, rows are gone."""
     bench = Bench(connection)
     for case in (*ALLOWED, *OTHERS):
-        if server[0] in case.servers and any(
-            word in case.sql
-            for word in ("TRUNCATE", "DROP PARTITION", "EXCHANGE", "VALUES IN (1))", "RENAME TABLE")
+        if (
+            server[0] in case.servers
+            and case.refused is not True
+            and any(
+                word in case.sql
+                for word in ("TRUNCATE", "DROP PARTITION", "EXCHANGE", "VALUES IN (1))", "RENAME TABLE")
+            )
         ):
             bench.begin(case)
             bench.query(case.sql)

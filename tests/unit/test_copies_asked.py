@@ -16,7 +16,7 @@ from rowlock.views.copy_desk import KafkaCopyDesk, copy_rows, estimate_remaining
 from schemas.config.model import Config, load_config
 from schemas.problems import Problem, encode_problem
 from schemas.wire.codec import decode_watermark
-from schemas.wire.copies import CopyRequest, CopyState
+from schemas.wire.copies import CopyRequest, CopyState, RemovedRows
 
 GOLDEN = Path(copy_desk.__file__).parents[2] / "schemas" / "golden" / "v1" / "record-watermark.json"
 SOURCES = """
@@ -109,6 +109,16 @@ def test_what_watermarks_say_of_copies() -> None:
         120_000,
     )
     assert row.by == "pipeline to-hq"
+
+
+def test_rows_that_targets_may_still_have_are_shown_with_their_statement() -> None:
+    mark = decode_watermark(GOLDEN.read_bytes())
+    debt = RemovedRows(id="d", offset=7, ddl="ALTER TABLE acct DROP PARTITION p0", since_ms=1, statements=2)
+    copies = {name: replace(state, keys=True, removed=debt) for name, state in mark.copies.items()}
+    (row,) = copy_rows({"b1": replace(mark, copies=copies)})
+    assert row.reason == (
+        "2 statement(s) removed rows that targets may still have, last: ALTER TABLE acct DROP PARTITION p0"
+    )
 
 
 def test_a_refused_copy_is_shown_with_its_remedy() -> None:

@@ -303,7 +303,7 @@ STATEMENTS: tuple[Statement, ...] = (
     _hash("ALTER TABLE t TRUNCATE PARTITION p0"),
     _by_key("ALTER TABLE t TRUNCATE PARTITION p0"),
     _sub("ALTER TABLE t DROP PARTITION p0"),
-    _sub("ALTER TABLE t TRUNCATE PARTITION p0s1"),
+    _sub("ALTER TABLE t TRUNCATE PARTITION p0"),
     _parted(
         "ALTER TABLE t EXCHANGE PARTITION p0 WITH TABLE t_x", stop="rows-replaced",
         first=("CREATE TABLE t_x LIKE t", "ALTER TABLE t_x REMOVE PARTITIONING"),
