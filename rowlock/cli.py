@@ -344,11 +344,18 @@ def quarantine() -> None:
 
 @quarantine.command("list")
 @config_option
+@click.option("--resolved", is_flag=True, help="Those that have left the quarantine, the newest first.")
+@click.option(
+    "--last", type=click.IntRange(min=1), default=100, show_default=True, help="With --resolved: per topic."
+)
 @output_option
 @report_command_errors
-def quarantine_list(config_file: Path, output: str) -> None:
+def quarantine_list(config_file: Path, resolved: bool, last: int, output: str) -> None:
     """List the quarantined events, and the number of displaced rows."""
     config = read_config(config_file)
+    if resolved:
+        _list_resolved_events(config, last, output)
+        return
     from rowlock.inspect.observed.displaced import format_displaced_lines, list_displaced_rows
     from rowlock.inspect.quarantine import format_quarantine_lines, list_quarantined_events
 
@@ -361,6 +368,22 @@ def quarantine_list(config_file: Path, output: str) -> None:
         click.echo(json.dumps({"version": 1, **found}))
     else:
         click.echo("\n".join([*format_quarantine_lines(entries), *format_displaced_lines(displaced)]))
+
+
+def _list_resolved_events(config: Config, last: int, output: str) -> None:
+    from rowlock.inspect.quarantine import (
+        format_resolved_lines,
+        list_other_histories,
+        list_resolved_events,
+    )
+
+    events = list_resolved_events(config, last)
+    for line in list_other_histories(config):
+        click.echo(line, err=True)
+    if output == "json":
+        click.echo(json.dumps({"version": 1, "resolved": [each.as_dict() for each in events]}))
+    else:
+        click.echo("\n".join(format_resolved_lines(events)))
 
 
 @quarantine.command("retry")

@@ -260,3 +260,14 @@ class QuarantineEntry(msgspec.Struct, frozen=True):
     event: str = msgspec.field(name="event")
     error: str = msgspec.field(name="error")  # for queued entries see QUEUED_AFTER
     commit_ts_ms: int = msgspec.field(name="commit_ts_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedEntry:
+    """An entry of `rowlock_quarantine_closed`: it was quarantined once. Times are milliseconds since 1970."""
+
+    entry: QuarantineEntry
+    closed: str
+    """Why it left the quarantine."""
+    held_at_ms: int
+    closed_at_ms: int

@@ -14,7 +14,7 @@ from itertools import groupby
 
 import orjson
 
-from consumer.ordering.model import ApplyUnit, LaneProgress, QuarantineEntry, UnitState
+from consumer.ordering.model import ApplyUnit, LaneProgress, QuarantineEntry, ResolvedEntry, UnitState
 from consumer.targets.displaced_rows import MARKED
 from consumer.targets.sql import Fragment, Params, Syntax, qualify_table, render_placeholders
 from schemas.wire.position import Position
@@ -307,6 +307,14 @@ class QuarantineStatements:
         )
         return f"{text} ORDER BY kafka_offset, part", [unit.pipeline, unit.topic]
 
+    def select_closed(self, unit: ApplyUnit, rows: int) -> Fragment:
+        """Select the last `rows` entries of the history, the newest first."""
+        syntax = self.tables.syntax
+        columns = (*_QUARANTINE_COLUMNS, "closed", syntax.millis("held_at"), syntax.millis("closed_at"))
+        closed = self.tables.qualify_name("rowlock_quarantine_closed")
+        text = f"SELECT {', '.join(columns)} FROM {closed} WHERE {_OF_UNIT}"
+        return syntax.page(text, "id DESC", rows), [unit.pipeline, unit.topic]
+
     def build_insert(self, unit: ApplyUnit, held: Sequence[QuarantineEntry]) -> Fragment:
         params = [
             value for entry in held for value in (unit.pipeline, unit.topic, *_list_quarantine_values(entry))
@@ -363,6 +371,12 @@ def parse_quarantine_row(row: Sequence[object]) -> QuarantineEntry:
         number(offset), number(part), str(table), str(key), str(folded), str(event), str(error),
         number(commit_ts_ms),
     )  # fmt: skip
+
+
+def parse_resolved_row(row: Sequence[object]) -> ResolvedEntry:
+    """Return the ResolvedEntry of a row of `QuarantineStatements.select_closed`."""
+    *entry, closed, held_at, closed_at = row
+    return ResolvedEntry(parse_quarantine_row(entry), str(closed), int(str(held_at)), int(str(closed_at)))
 
 
 def _list_quarantine_values(held: QuarantineEntry) -> tuple[object, ...]:

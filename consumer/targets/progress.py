@@ -29,12 +29,13 @@ from consumer.errors import (
     UniqueViolationError,
 )
 from consumer.ordering.fencing_tokens import compute_next_epoch
-from consumer.ordering.model import ApplyUnit, LaneProgress, QuarantineEntry, UnitState
+from consumer.ordering.model import ApplyUnit, LaneProgress, QuarantineEntry, ResolvedEntry, UnitState
 from consumer.targets.bookkeeping import (
     NO_STATE,
     Bookkeeping,
     parse_lane_row,
     parse_quarantine_row,
+    parse_resolved_row,
     parse_unit_rows,
 )
 from consumer.targets.dialect_components import Link, Rows
@@ -361,6 +362,13 @@ class SqlProgressStore:
                 for row in self._run_fragment(self._books.quarantine.build_select(unit))
             ]
         )
+
+    def read_resolved_entries(self, unit: ApplyUnit, most: int) -> list[ResolvedEntry]:
+        """Return the last entries of the unit that left the quarantine, at most `most`, the newest first."""
+        found = self._run_unguarded(
+            lambda: self._run_fragment(self._books.quarantine.select_closed(unit, most))
+        )
+        return [parse_resolved_row(row) for row in found]
 
     def count_displaced_rows(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
         """Return topic → number of rows in `rowlock_displaced` that are `superseded` or not; topics

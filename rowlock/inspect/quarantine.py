@@ -11,13 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
 from typing import cast
 
 from consumer.errors import FencedError, RefusedError
 from consumer.ordering.fold import recompute_folded_keys
-from consumer.ordering.model import ApplyUnit, LaneProgress, NetChange, QuarantineEntry, TargetTable
+from consumer.ordering.model import (
+    ApplyUnit,
+    LaneProgress,
+    NetChange,
+    QuarantineEntry,
+    ResolvedEntry,
+    TargetTable,
+)
 from consumer.ordering.netchange import refuse_losses
 from consumer.spark.pipeline import build_connector_modes, build_pipeline_routes
 from consumer.tables.definition import ActiveDefinition, prepare_definition
@@ -30,6 +38,7 @@ from rowlock.errors import CommandError
 from rowlock.views.target import read_known_topics, target_session
 from schemas.config.kinds.targets import find_target_kind
 from schemas.config.model import Config
+from schemas.config.servers import KafkaTargetConfig
 from schemas.wire.records import parse_topic_source
 
 
@@ -56,6 +65,24 @@ class QuarantinedEvent:
             "error": held.error,
             "commit_ts_ms": held.commit_ts_ms,
             "event": held.event,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedEvent:
+    """An event that was quarantined once, with its unit."""
+
+    event: QuarantinedEvent
+    resolved: ResolvedEntry
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the documented JSON object (with the event, which contains the row's values)."""
+        resolved = self.resolved
+        return {
+            **self.event.as_dict(),
+            "closed": resolved.closed,
+            "held_at_ms": resolved.held_at_ms,
+            "closed_at_ms": resolved.closed_at_ms,
         }
 
 
@@ -99,6 +126,50 @@ def list_quarantined_events(config: Config) -> list[QuarantinedEvent]:
                 held = session.read_quarantine(ApplyUnit(pipeline, topic))
                 out += [QuarantinedEvent(pipeline, options.target, topic, entry) for entry in held]
     return out
+
+
+def list_resolved_events(config: Config, most: int) -> list[ResolvedEvent]:
+    """Return the last events of each unit that left the quarantine, at most `most`, the newest first.
+
+    Targets that take whole batches are left out (`list_other_histories`). Raises CommandError.
+    """
+    out: list[ResolvedEvent] = []
+    for pipeline, options in config.pipelines.items():
+        target = config.targets[options.target]
+        if find_target_kind(target.type).batches:
+            continue
+        with target_session(target, options.target, "quarantine") as session:
+            for topic in sorted(read_known_topics(session, pipeline)):
+                unit = ApplyUnit(pipeline, topic)
+                for entry in cast(SqlSession, session).read_resolved_entries(unit, most):
+                    event = QuarantinedEvent(pipeline, options.target, topic, entry.entry)
+                    out.append(ResolvedEvent(event, entry))
+    return out
+
+
+def list_other_histories(config: Config) -> list[str]:
+    """Return where the history of each target is that `list_resolved_events` leaves out."""
+    names = dict.fromkeys(options.target for options in config.pipelines.values())
+    return [
+        f"target {name}: its history is the topic {target.prefix}.rowlock_quarantine_closed"
+        for name in names
+        if isinstance(target := config.targets[name], KafkaTargetConfig)
+    ]
+
+
+def format_resolved_lines(events: Sequence[ResolvedEvent]) -> list[str]:
+    """Return the listing for people, without row values, which may be confidential."""
+    if not events:
+        return ["nothing was resolved"]
+    return [
+        f"{_format_time(each.resolved.closed_at_ms)} {each.resolved.closed}: "
+        f"{format_quarantine_lines([each.event])[0]} (held since {_format_time(each.resolved.held_at_ms)})"
+        for each in events
+    ]
+
+
+def _format_time(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def format_quarantine_lines(entries: Sequence[QuarantinedEvent]) -> list[str]:

@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from consumer.ordering.fold import make_key_fold
 from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
+from consumer.ordering.recovery import is_queued
 from consumer.spark.worker import ConnectionCache
 from consumer.tables.router import build_target_table
 from consumer.targets.session import SqlSession
@@ -116,7 +117,7 @@ def test_a_value_the_target_cannot_hold_is_held_until_the_key_has_one_that_fits(
     assert unit.apply(len(unit.topic) - 3).held == 1, "of those that queue only the last is kept"
     held = real.session.read_quarantine(unit.unit)
     assert [(entry.offset, entry.part) for entry in held] == [(21, 0), (23, 0)]
-    assert held[0].error == held[1].error, "the target was asked for the last row too"
+    assert not any(map(is_queued, held)), "the target was asked for the last row too"
     assert unit.rows() == [row for row in rows_of(source) if row[0] != 50]
     unit.write([source.put({**poison, "owner": "short"}), source.put(source.row(4, "50@x-", 2))])
     assert unit.apply(len(unit.topic) - 2).state == "ok"

@@ -195,6 +195,20 @@ def test_quarantine_entries_come_back_in_order(target: Target) -> None:
         tx.close_held([(3, 1), (7, 0)], "why")
         tx.close_held([], "why")
     assert session.read_quarantine(UNIT) == [held(3, 0)]
+    found = session.read_resolved_entries(UNIT, 9)
+    assert [(each.entry, each.closed) for each in found] in (
+        [(held(7), "why"), (held(3, 1), "why")],
+        [(held(3, 1), "why"), (held(7), "why")],  # one statement moved both
+    )
+    assert all(0 <= each.closed_at_ms - each.held_at_ms < 600_000 for each in found)
+    assert session.read_resolved_entries(UNIT, 1) == found[:1]
+    assert session.read_resolved_entries(ApplyUnit("pipe", "other"), 9) == []
+    with session.begin_transaction(UNIT, [row]) as tx:
+        tx.drop_held([(3, 0)])
+        tx.drop_held([])
+        tx.write_quarantine([structs.replace(held(3, 0), error="another")])
+    assert [each.error for each in session.read_quarantine(UNIT)] == ["another"]
+    assert session.read_resolved_entries(UNIT, 9) == found
     assert session.read_quarantine(ApplyUnit("pipe", "other")) == []
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from consumer.ordering.model import QuarantineEntry
+from consumer.ordering.model import QuarantineEntry, ResolvedEntry
 from consumer.tables.router import ResolvedRoute
 from rowlock.commands.tables import as_dict
 from rowlock.inspect.compare import Difference, RowDifference
@@ -17,7 +17,7 @@ from rowlock.inspect.cutover import NumberedColumn
 from rowlock.inspect.observed.displaced import DisplacedRows
 from rowlock.inspect.pairs import TablePair
 from rowlock.inspect.planned.plan import PlannedLayout, PlannedTable, PlannedTarget, PlannedTopic, RunPlan
-from rowlock.inspect.quarantine import QuarantinedEvent
+from rowlock.inspect.quarantine import QuarantinedEvent, ResolvedEvent
 from rowlock.inspect.status import Status
 from rowlock.inspect.verify import PairResult
 from rowlock.views.retention import Backlog, RetentionLimits
@@ -80,6 +80,15 @@ STRUCTURES = (
                 None,
             ),
             Case("displaced", sample(DisplacedRows), _documented, None),
+            Case(
+                "resolved",
+                ResolvedEvent(
+                    QuarantinedEvent("to-hq", "hq", "rowlock.b1.bank.acct", sample(QuarantineEntry)),
+                    sample(ResolvedEntry),
+                ),
+                _documented,
+                None,
+            ),
         ),
         (DisplacedRows,),
     ),

@@ -38,6 +38,7 @@ PRINTED = {
     ("status",): ["sources", "units"],
     ("verify",): ["rows", "equal", "differences"],
     ("quarantine", "list"): ["held", "displaced"],
+    ("quarantine", "list", "--resolved"): ["resolved"],
     ("units", "list"): ["units"],
     ("agents", "list"): ["agents"],
     ("pipelines", "list"): ["pipelines"],
@@ -98,6 +99,7 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCont
         "cutover.list_numbered_columns": lambda *_: [],
         "verify.verify_pairs": lambda *_, **__: [_SAMPLES["result"]] * 2,
         "quarantine.list_quarantined_events": lambda _: [_SAMPLES["held"]],
+        "quarantine.list_resolved_events": lambda *_: [_SAMPLES["resolved"]],
         "observed.displaced.list_displaced_rows": lambda _: [_SAMPLES["displaced"]],
     }
     for name, answer in answers.items():

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from consumer.attempt.spec import build_initial_layout
 from consumer.errors import RefusedError
-from consumer.ordering.model import ApplyUnit, QuarantineEntry, UnitState
+from consumer.ordering.model import ApplyUnit, QuarantineEntry, ResolvedEntry, UnitState
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.event_decoder import make_event_decoder, make_image_converter, make_row_decoder
 from consumer.tables.held_events import build_final_change, decode_quarantined_event
@@ -23,8 +23,10 @@ from rowlock.inspect import quarantine
 from rowlock.inspect.quarantine import (
     EntrySelection,
     QuarantinedEvent,
+    ResolvedEvent,
     ResolveOutcome,
     format_quarantine_lines,
+    format_resolved_lines,
 )
 from schemas.config.model import load_config
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
@@ -226,3 +228,14 @@ def test_an_event_that_was_held_before_a_column_came_has_there_what_the_source_g
         decode_quarantined_event(known, raw)
     with pytest.raises(RefusedError, match="can no longer be read"):
         decode_quarantined_event(known, b"{}")
+
+
+def test_what_was_resolved_is_listed_without_values() -> None:
+    entry = held(5, 1, None, row(1, "secret"))
+    event = QuarantinedEvent("p", "hq", "t", entry)
+    resolved = ResolvedEvent(event, ResolvedEntry(entry, "the target accepted it", 1_000, 1_790_000_000_000))
+    (line,) = format_resolved_lines([resolved])
+    assert line.startswith("2026-09-21 14:13:20Z the target accepted it: p t@5.0 ")
+    assert line.endswith("(held since 1970-01-01 00:00:01Z)")
+    assert "secret" not in line
+    assert format_resolved_lines([]) == ["nothing was resolved"]
