@@ -118,9 +118,10 @@ def _translate_mysql_error(error: pymysql.MySQLError) -> CaptureError:
     """Return the error of capture for a driver error: transient, or refused with a remedy."""
     code = error.args[0] if error.args else 0
     text = format_mysql_error(error)
-    if (remedy := explain_refused_certificate(error)) is not None:
+    connecting = code in _TRANSIENT
+    if connecting and (remedy := explain_refused_certificate(error)) is not None:
         return SourceRefusedError(f"a certificate is refused: {text}", remedy)
-    if code in _TRANSIENT or isinstance(error, pymysql.InterfaceError):
+    if connecting or isinstance(error, pymysql.InterfaceError):
         return TransientSourceError(f"the source cannot be reached at the moment: {text}")
     if code == _PURGED:
         return SourceRefusedError(

@@ -50,12 +50,17 @@ class VerifyProgress:
         self._shown = now
         rate = (source + target) / (now - self._began)
         line = format_verify_progress(pair, source, target, rate, self._estimate)
-        click.echo(f"{_CLEAR}{line}" if self.replaced else line, err=True, nl=not self.replaced)
+        self._print(f"{_CLEAR}{line}" if self.replaced else f"{line}\n")
 
     def clear_line(self) -> None:
         """Remove the line from the terminal."""
         if self.replaced:
-            click.echo(_CLEAR, err=True, nl=False)
+            self._print(_CLEAR)
+
+    def _print(self, text: str) -> None:
+        """Print to stderr, if it takes anything: the comparison goes on without it."""
+        with contextlib.suppress(OSError):
+            click.echo(text, err=True, nl=False)
 
 
 def _estimate_rows(config: Config, pair: TablePair) -> int | None:
@@ -73,7 +78,7 @@ def format_verify_progress(
 ) -> str:
     """Return one line. `rate`: rows of both sides a second. `estimate`: rows of the source; None: unknown."""
     table = format_table_text(pair.table.db, pair.table.name)
-    whole = max(source, estimate or 0)
+    whole = source if target else max(source, estimate or 0)
     # Both sides are read, the source first.
     left = (
         f", about {format_duration((2 * whole - source - target) / rate)} left" if estimate and rate else ""
@@ -86,7 +91,7 @@ def format_verify_progress(
 @contextlib.contextmanager
 def follow_verify(config: Config) -> Iterator[VerifyProgress]:
     """Yield the progress to show; its line is removed at the end."""
-    progress = VerifyProgress(config, replaced=sys.stderr.isatty())
+    progress = VerifyProgress(config, replaced=sys.stderr is not None and sys.stderr.isatty())
     try:
         yield progress
     finally:

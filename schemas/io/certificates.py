@@ -7,7 +7,7 @@ import ssl
 from datetime import datetime
 from pathlib import Path
 
-_RENEW = "renew the server's certificate"
+_RENEW = "renew the server's certificate (or that of its authority in `tls.ca`)"
 _NAME = "write the host as the server's certificate names it (`tls.verify: ca` compares no names)"
 _AUTHORITY = "give the certificate of the authority that signed the server's certificate as `tls.ca`"
 #: OpenSSL's verify code → remedy.
@@ -20,6 +20,11 @@ _BY_CODE: dict[int, str] = {
 #: A driver's message that has no code → remedy.
 _BY_TEXT = (
     ("alert.*certificate|alert unknown ca", "renew `tls.cert`, or let the server trust it"),
+    (
+        "requires a valid client certificate",
+        "give `tls.cert` and `tls.key`",
+    ),
+    ("root certificate file .* does not exist", "give the certificates of authorities as `tls.ca`"),
     ("does not match host name|name not matched", _NAME),
     ("certificate verify failed", f"if it has expired, {_RENEW}; otherwise {_AUTHORITY}"),
 )

@@ -146,12 +146,19 @@ def test_a_source_s_certificate_stops_it_instead_of_being_tried_for_ever(
 def test_other_errors_are_not_taken_for_a_certificate_s() -> None:
     for error in (
         pymysql.err.OperationalError(2003, "Can't connect to MySQL server on 'b' ([Errno 111] refused)"),
-        psycopg.OperationalError("FATAL: connection requires a valid client certificate"),
         ValueError("certificate"),
     ):
         assert explain_refused_certificate(error) is None
+    lacking = psycopg.OperationalError("FATAL: connection requires a valid client certificate")
+    assert "`tls.cert` and `tls.key`" in str(explain_refused_certificate(lacking))
     refused_here = psycopg.OperationalError("SSL error: sslv3 alert certificate expired")
     assert "tls.cert" in str(explain_refused_certificate(refused_here))
+
+
+def test_a_table_whose_name_has_the_words_is_no_certificate() -> None:
+    missing = pymysql.err.ProgrammingError(1146, "Table 'bank.alert_certificates' doesn't exist")
+    with pytest.raises(SourceRefusedError, match="the source refuses capture"), source_errors():
+        raise missing
 
 
 def test_files_are_reported_before_they_expire(tmp_path: Path) -> None:

@@ -99,7 +99,8 @@ def describe_server_error(error: psycopg.Error, state: str) -> str:
 _NOT_CONNECTED = "start the server, or correct host, port, user, password, database and tls of the target"
 #: Login failures have no SQLSTATE in libpq; their messages are not translated if lc_messages is C.
 _LOGIN = {
-    "password authentication failed": LOGIN_REFUSED,
+    # of a password, LDAP, PAM, …
+    "authentication failed": LOGIN_REFUSED,
     "no pg_hba.conf entry": "28000",
     "permission denied for database": DENIED,
     'role ".*" does not exist': "28000",

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from typing import Any
 from zlib import crc32
 
+import structlog
+
 from producer.binlog_format import log_event as log
 from producer.binlog_format.errors import DecodeError
 from producer.binlog_format.log_event import BinlogEvent, parse_header
@@ -24,6 +26,8 @@ from producer.sources.source_session import source_errors
 from schemas.findings import START_OVER
 from schemas.wire.position import parse_binlog_file_number
 from schemas.wire.records import LogProof
+
+_log = structlog.get_logger("capture")
 
 DUMP_HEARTBEAT_S = 1.0
 SILENCE = 15.0
@@ -87,8 +91,11 @@ class LogStream:
 
         Raises StreamStoppedError if no event begins there, otherwise like `read_events`.
         """
-        file = self.file
+        file, moved = self.file, self._clock()
         while self._pos < pos:
+            before = self._pos
+            if self._clock() - moved > SILENCE:
+                raise NoEventError(f"the source sends no event of {file} after {before}, up to {pos}")
             packets = self._read_arrived_packets(DUMP_HEARTBEAT_S)
             for number, packet in enumerate(packets, start=1):
                 self._decode_event(packet)
@@ -97,6 +104,8 @@ class LogStream:
                     break
             if self.file != file:
                 break
+            if self._pos > before:
+                moved = self._clock()
         if (self.file, self._pos) != (file, pos):
             raise StreamStoppedError(f"{file}: no event begins at {pos}, the next one is at {self._pos}")
 
@@ -234,6 +243,8 @@ def open_stream(settings: dict[str, Any], *, server_id: int, file: str, pos: int
             settings, server_id=server_id, file=file, pos=start, heartbeat=DUMP_HEARTBEAT_S
         )
     stream = LogStream(connection, file, start)
+    if start != pos:
+        _log.info("log file above 4 GiB is read from its beginning", file=file, pos=pos)
     try:
         stream.skip_to(pos)
     except BaseException:
