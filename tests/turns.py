@@ -2,8 +2,8 @@
 
 Most tests on services and in simulations have many cases: a server, a format, a statement each. `make test`
 runs one case of each test and a sample of the others, and no test that takes long (`--cases few`); `make
-test-all` runs all of them. `.ci/run` also runs half of the long tests, and of the other cases a part: with
-each commit the other half and another part (`--turn N`). Of the slow tests it runs some cases of one (`-m
+test-all` runs all of them. `.ci/run` also runs a third of the long tests, and of the other cases a part:
+with each commit another third and another part (`--turn N`). Of the slow tests it runs some cases of one (`-m
 slow --turn N`); `make test-slow` runs them all. Of the upgrade tests it runs each from one release, with
 each commit from another one; `make test-upgrade` runs them all.
 """
@@ -46,7 +46,7 @@ _ORDER = ("faults", "integration", "sim", "unit")
 _SAMPLED = ("tests/faults/", "tests/integration/", "tests/sim/")
 #: Of a test's cases one runs, and one in SAMPLE of the others; a turn has one in TURNS of what that leaves
 #: out, and one in LONG_TURNS of the long tests: all of them take `.ci/run` beyond its hour.
-SAMPLE, TURNS, LONG_TURNS = 8, 6, 2
+SAMPLE, TURNS, LONG_TURNS = 8, 8, 3
 
 
 @cache

@@ -74,7 +74,7 @@ def test_each_turn_upgrades_each_way_once_and_all_releases_have_their_turn() -> 
     assert upgrades_of_turn([], 1) == set()
 
 
-def test_each_second_turn_has_a_long_test_but_for_the_way_of_rows() -> None:
+def test_each_third_turn_has_a_long_test_but_for_the_way_of_rows() -> None:
     left_out = sorted(long_tests().difference(ALWAYS))
     cases = [f"{test}[{n}]" for test in left_out for n in range(3)]
     assert few([*cases, *ALWAYS, *TESTS]) == few([*ALWAYS, *TESTS]) > set(ALWAYS)
