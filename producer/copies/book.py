@@ -297,6 +297,8 @@ class CopyBook:
             before = _end_copy(state, now) if is_open(state) else state
             state = _make_copy_state(state.next_request, before, now, self._rate)
             self.states.put_state(state)
+        if state is not None and begun.mark.keys and state.id != begun.mark.id:
+            state = self._recover_sweep(state, begun, now)
         if state is None or state.id != begun.mark.id or not is_open(state):
             return
         if state.begin != begun.position:
@@ -305,6 +307,23 @@ class CopyBook:
             self.states.mark_begun(table, begun, now)
         if altered:
             self.mark_table_altered(table)
+
+    def _recover_sweep(self, state: CopyState, begun: BegunCopy, now: int) -> CopyState:
+        """Return the state of a table with a key sweep that an earlier process began without storing that.
+
+        What ran before had ended then. If the record has no such debt, the log brings the statement again.
+        """
+        debt, runs = state.removed, state.phase == "running"
+        is_known = state.begin is not None and begun.position <= state.begin
+        if is_known or (not runs and (debt is None or debt.id != begun.mark.id)):
+            return state
+        ended = _end_copy(state, now) if runs else state
+        if debt is not None and debt.id == begun.mark.id:
+            ended = _make_sweep_state((state.db, state.table), debt, ended)
+        self.states.put_state(ended)
+        if runs and not state.keys:
+            self._queue_next_request(state)
+        return ended
 
 
 def _end_copy(state: CopyState, now: int) -> CopyState:

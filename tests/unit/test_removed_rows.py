@@ -218,6 +218,43 @@ def test_a_cancelled_key_sweep_leaves_the_debt_visible_until_the_next_statement(
     assert waiting.removed.statements == 2
 
 
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("first", ["sweep", "copy"])
+def test_a_sweep_that_began_without_a_record_ends_what_ran_before(known: bool, first: str) -> None:
+    book = CopyBook()
+    if first == "copy":
+        whole = CopyRequest(id="r1", db="bank", table="acct", by="operator", requested_ms=0)
+        book.accept_request(whole, KnownTable(), 0)
+    else:
+        book.note_removed_rows(NAME, removed(1, 10))
+    begin(book, 20)
+    if known:
+        book.note_removed_rows(NAME, removed(2, 30))
+    book = CopyBook(book.states.all)
+    begun = BegunCopy(CopyMark(id="d2", keys=True), (0, 1, 40, -5), 40)
+    book.recover_copy(ACCT, begun, 5, altered=False)
+    now = book.states.all[ACCT]
+    if known:
+        assert (now.id, now.keys, now.phase, now.offset) == ("d2", True, "running", 40)
+        book.mark_copy_ended(ACCT, "d2", 6)
+        assert book.states.all[ACCT].removed is None
+    else:
+        assert (now.phase, now.removed) == ("done", None)
+        book.note_removed_rows(NAME, removed(2, 30))
+        assert [each.id for each in book.states.waiting] == ["d2"]
+
+
+def test_a_copy_that_took_the_place_of_a_key_sweep_waits_after_a_start() -> None:
+    book = CopyBook()
+    book.note_removed_rows(NAME, removed(1, 10))
+    swept = begin(book, 20)
+    book.accept_request(NEEDED, KnownTable(), 0)
+    assert swept.begin is not None
+    begun = BegunCopy(CopyMark(id="d1", keys=True), swept.begin, 20)
+    book.recover_copy(ACCT, begun, 5, altered=False)
+    assert [each.id for each in book.states.waiting] == ["r1"]
+
+
 # --- a run of capture
 
 
