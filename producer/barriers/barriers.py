@@ -180,6 +180,7 @@ class BarrierHandler:
             offset=0,
             ddl=sql[:MAX_DDL_LENGTH],
             since_ms=barrier.header.ts_ms,
+            position=(self.started.context.epoch, transaction.file_number, transaction.pos, row),
         )
 
         def note_debt(offset: int) -> None:

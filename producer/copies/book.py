@@ -20,7 +20,7 @@ from producer.tables import BegunCopy, TableName
 from schemas.findings import format_copy_remedy
 from schemas.problems import Problem, encode_problem
 from schemas.table.names import format_table_text
-from schemas.wire.copies import CopyRequest, CopyState, RemovedRows
+from schemas.wire.copies import CopyOutcome, CopyRequest, CopyState, RemovedRows, select_copy
 
 #: How often a copy begins again because of events on its table.
 MAX_COPY_RESTARTS = 3
@@ -100,7 +100,8 @@ class CopyBook:
         if request.rate_only:
             self.states.set_rate(name, request.max_rows_per_second or None)
             return []
-        if state is not None and (state.id == request.id or is_copy_satisfied(state, request)):
+        copy = select_copy(state)
+        if copy is not None and (copy.id == request.id or is_copy_satisfied(copy, request)):
             return []
         runs = state is not None and state.phase == "running" and not state.keys
         if state is not None and runs and request.limits is not None:
@@ -115,16 +116,17 @@ class CopyBook:
     def _refuse_request(
         self, request: CopyRequest, state: CopyState | None, problem: Problem, now: int
     ) -> list[CopyEffect]:
-        """Refuse a request. A copy that waits or runs is not affected."""
-        if state is None or not is_open(state):
-            self.states.put_state(
-                replace(
-                    _make_copy_state(request, state, now, self._rate),
-                    phase="refused",
-                    ended_ms=now,
-                    reason=encode_problem(problem),
-                )
-            )
+        """Refuse a request. A copy or key sweep that waits or runs is not affected."""
+        refused = replace(
+            _make_copy_state(request, state, now, self._rate),
+            phase="refused",
+            ended_ms=now,
+            reason=encode_problem(problem),
+        )
+        if state is not None and state.keys and state.removed is not None:
+            self.states.put_state(replace(state, last_copy=_build_outcome(refused)))
+        elif state is None or not is_open(state):
+            self.states.put_state(refused)
         return []
 
     def _accept_copy(
@@ -297,6 +299,8 @@ class CopyBook:
             before = _end_copy(state, now) if is_open(state) else state
             state = _make_copy_state(state.next_request, before, now, self._rate)
             self.states.put_state(state)
+        if state is not None and begun.mark.keys and state.id != begun.mark.id:
+            state = self._recover_sweep(state, begun, now)
         if state is None or state.id != begun.mark.id or not is_open(state):
             return
         if state.begin != begun.position:
@@ -306,17 +310,43 @@ class CopyBook:
         if altered:
             self.mark_table_altered(table)
 
+    def _recover_sweep(self, state: CopyState, begun: BegunCopy, now: int) -> CopyState:
+        """Return the state of a table with a key sweep that an earlier process began without storing that.
+
+        What ran before had ended then. If the record has no such debt, the log brings the statement again.
+        """
+        debt, runs = state.removed, state.phase == "running"
+        is_known = state.begin is not None and begun.position <= state.begin
+        if is_known or (not runs and (debt is None or debt.id != begun.mark.id)):
+            return state
+        ended = _end_copy(state, now) if runs else state
+        if debt is not None and debt.id == begun.mark.id:
+            waits = is_open(ended)  # a copy that waited was refused, and may be requested again
+            ended = _make_sweep_state((state.db, state.table), debt, ended)
+            ended = replace(ended, last_copy=None) if waits else ended
+        self.states.put_state(ended)
+        if runs and not state.keys:
+            self._queue_next_request(state)
+        return ended
+
 
 def _end_copy(state: CopyState, now: int) -> CopyState:
     """Return the state of a complete copy, without the debt that it pays. Limits do not count key sweeps."""
     ended = select_recent_ends(state.ended, now)
     if not state.keys:
         ended = (*ended, (now, state.cause))
-    debt, begin = state.removed, state.offset
-    paid = debt is None or (state.where is None and begin is not None and begin > debt.offset)
+    debt = state.removed
+    paid = debt is not None and state.where is None and _has_begun_after(state, debt)
     return replace(
         state, phase="done", ended_ms=now, ended=ended, ended_stop="", removed=None if paid else debt
     )
+
+
+def _has_begun_after(state: CopyState, debt: RemovedRows) -> bool:
+    """Return whether a copy or key sweep began after the last statement that removed rows."""
+    if debt.position is not None:
+        return state.begin is not None and state.begin > debt.position
+    return state.offset is not None and state.offset > debt.offset
 
 
 def _make_sweep_state(name: TableName, debt: RemovedRows, before: CopyState | None) -> CopyState:
@@ -326,17 +356,26 @@ def _make_sweep_state(name: TableName, debt: RemovedRows, before: CopyState | No
         cause="rows-removed", ended=before.ended if before else (),
         begin=before.begin if before else None, offset=before.offset if before else None,
         next_request=before.next_request if before else None, keys=True, removed=debt,
+        last_copy=_build_outcome(select_copy(before)),
     )  # fmt: skip
+
+
+def _build_outcome(copy: CopyOutcome | None) -> CopyOutcome | None:
+    """Return what of a copy's state is kept beside a key sweep."""
+    if copy is None:
+        return None
+    return CopyOutcome(**{name: getattr(copy, name) for name in CopyOutcome.__struct_fields__})
 
 
 def _make_copy_state(
     request: CopyRequest, before: CopyState | None, now: int, default: int | None
 ) -> CopyState:
     rate = default if request.max_rows_per_second is None else request.max_rows_per_second
+    copy = select_copy(before)  # the offset of a key sweep would be no copy's begin to a unit
     return CopyState(
         id=request.id, db=request.db, table=request.table, by=request.by, phase="waiting",
         requested_ms=request.requested_ms, where=request.where, cause=request.cause,
         max_rows_per_second=rate or None, ended=select_recent_ends(before.ended if before else (), now),
-        begin=before.begin if before else None, offset=before.offset if before else None,
+        begin=before.begin if before else None, offset=copy.offset if copy else None,
         removed=before.removed if before else None,
     )  # fmt: skip

@@ -4,14 +4,12 @@ that no person requested. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from producer.copies.states import CopyStates, is_open, select_recent_ends
 from producer.statements.tokens import tokenize_sql
 from schemas.findings import format_copy_remedy
 from schemas.problems import Problem
 from schemas.table.names import format_table_text
-from schemas.wire.copies import CopyRequest, CopyState, RepairLimits
+from schemas.wire.copies import CopyOutcome, CopyRequest, RepairLimits
 
 HOUR_MS, MINUTE_MS = 3600 * 1000, 60 * 1000
 #: Tables of one source that may be copied at once for units.
@@ -40,11 +38,11 @@ def explain_unbalanced_condition(where: str) -> Problem | None:
     )
 
 
-def is_copy_satisfied(state: CopyState, request: CopyRequest) -> bool:
+def is_copy_satisfied(state: CopyOutcome, request: CopyRequest) -> bool:
     """Return whether the request is fulfilled or will be: a copy of the whole table begins after the
     offset `after`.
     """
-    if request.after is None or state.where is not None or state.keys:
+    if request.after is None or state.where is not None:
         return False
     if state.phase == "waiting":
         return True
@@ -86,24 +84,24 @@ def explain_copy_refusal(
             f"{table} is stopped ({stopped}), and a copy of a part of its rows does not end the stop",
             format_copy_remedy(request.db, request.table),
         )
-    return explain_exceeded_limit(request, states.all.get(table), states.all.values(), estimate, now)
+    return _explain_exceeded_limit(request, stopped, states, estimate, now)
 
 
-def explain_exceeded_limit(
-    request: CopyRequest,
-    state: CopyState | None,
-    others: Iterable[CopyState],
-    estimate: int | None,
-    now: int,
+def _explain_exceeded_limit(
+    request: CopyRequest, stopped: str, states: CopyStates, estimate: int | None, now: int
 ) -> Problem | None:
-    """Return why a copy that no person requested is not made; None: it is made."""
+    """Return why a copy that no person requested is not made; None: it is made.
+
+    Statements that only remove rows come more often than once an hour, and each needs a copy for a target
+    that has no keys to compare. Only the limit of the day counts for them.
+    """
     limits = request.limits
     if limits is None:
         return None
-    table, ended = (
-        format_table_text(request.db, request.table),
-        select_recent_ends(state.ended if state else (), now),
-    )
+    table = format_table_text(request.db, request.table)
+    state = states.all.get(table)
+    ended = select_recent_ends(state.ended if state else (), now)
+    only_removed = request.cause == "rows-replaced" and not stopped  # capture follows the table
     about = "" if estimate is None else f" (about {estimate} rows)"
     by_hand = f"{format_copy_remedy(request.db, request.table)}{about}"
     if estimate is not None and estimate > limits.max_rows:
@@ -116,14 +114,15 @@ def explain_exceeded_limit(
             f"{table} was copied {len(ended)} times within a day, and `repair` allows {limits.max_per_day}",
             by_hand,
         )
-    if any(cause == request.cause and now - at < HOUR_MS for at, cause in ended):
+    if not only_removed and any(cause == request.cause and now - at < HOUR_MS for at, cause in ended):
         return Problem(
             f"{table} needs a copy for the same cause ({request.cause}) within an hour after one", by_hand
         )
     at_once = [
         other
-        for other in others
+        for other in states.all.values()
         if is_open(other)
+        and not other.keys
         and other.by != "operator"
         and (other.db, other.table) != (request.db, request.table)
         and abs(request.requested_ms - other.requested_ms) < MINUTE_MS

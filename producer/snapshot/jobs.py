@@ -39,16 +39,18 @@ class ChunkReaderLane:
 class SnapshotJob:
     """A running snapshot of one table.
 
-    `due`: when the next chunk may be read.
+    `due`: when the next chunk may be read. `began_with`: the whole definition at its begin; chunks of a key
+    sweep are read as a part of it.
     """
 
-    __slots__ = ("due", "lane", "machine", "state", "table")
+    __slots__ = ("began_with", "due", "lane", "machine", "state", "table")
 
     def __init__(
         self, table: TableState, machine: SnapshotMachine, state: ChunkState, lane: ChunkReaderLane
     ) -> None:
         self.table, self.machine, self.state, self.lane = table, machine, state, lane
         self.due = 0.0
+        self.began_with = table.table
 
     def apply_event(self, event: SnapshotEvent, now: float) -> list[SnapshotEffect]:
         """Apply an event to the chunk, and return its effects in order."""

@@ -179,14 +179,16 @@ class SnapshotScheduler:
             self.tables.forget_table(state.name)
         elif job is not None:
             self._handle_job_change(job, mark)
+        elif state.name in self.tables.waiting and state.reads_keys and is_redefined(state):
+            del self.tables.waiting[state.name]
+            self._copies.mark_table_altered(format_table_name(state.name))
         elif format_table_name(state.name) not in self.tables.done and not self.tables.goes_on(state.name):
             self.add_table(state)
 
     def _handle_job_change(self, job: SnapshotJob, mark: LogMark) -> None:
         was, now = job.state.table, select_read_table(job.table)
-        if self._copies.states.find_fulfilled_request(job.table) is not None and not is_same_definition(
-            was, now
-        ):
+        requested = self._copies.states.find_fulfilled_request(job.table) is not None
+        if requested and not is_same_definition(job.began_with, job.table.table):
             del self.tables.jobs[job.table.name]
             self._copies.mark_table_altered(format_table_name(job.table.name))
         elif was.key.columns != now.key.columns:
@@ -272,6 +274,11 @@ class SnapshotScheduler:
             else:
                 self._step_job(job, answer)
         return taken
+
+
+def is_redefined(state: TableState) -> bool:
+    """Return whether the table was defined anew after its last copy had begun."""
+    return state.begun is not None and state.defined_at > state.begun.position
 
 
 def resume_point(state: TableState, tail: TableTail | None, copies: CopyStates) -> ResumePoint | None:

@@ -22,7 +22,7 @@ from schemas.problems import Problem, decode_problem
 from schemas.table.names import format_table_text
 from schemas.table.patterns import PatternError, is_selected_by_patterns, split_parts
 from schemas.wire.codec import encode_copy_request
-from schemas.wire.copies import CopyRequest, CopyState, copy_topic
+from schemas.wire.copies import CopyOutcome, CopyRequest, CopyState, copy_topic
 from schemas.wire.debezium_snapshot import encode_snapshot_signal
 from schemas.wire.records import Watermark
 
@@ -154,16 +154,20 @@ def parse_table_name(text: str) -> tuple[str, str]:
 
 
 def copy_rows(marks: Mapping[str, Watermark | None]) -> list[CopyRow]:
-    """Return the copies in the sources' last watermarks, by source and table."""
+    """Return the copies in the sources' last watermarks, by source and table, and after a key sweep the
+    last copy before it.
+    """
     return [
-        _build_row(source, state, mark.ts_ms)
+        _build_row(source, outcome, mark.ts_ms)
         for source, mark in sorted(marks.items())
         if mark is not None
         for _, state in sorted(mark.copies.items())
+        for outcome in (state, state.last_copy)
+        if outcome is not None
     ]
 
 
-def _build_row(source: str, state: CopyState, now_ms: int) -> CopyRow:
+def _build_row(source: str, state: CopyOutcome, now_ms: int) -> CopyRow:
     return CopyRow(
         source, format_table_text(state.db, state.table), state.id, state.phase, state.by, state.cause,
         state.where, state.rows, state.estimate, state.requested_ms, state.began_ms, state.ended_ms,
@@ -172,15 +176,15 @@ def _build_row(source: str, state: CopyState, now_ms: int) -> CopyRow:
     )  # fmt: skip
 
 
-def explain_copy(state: CopyState) -> str:
+def explain_copy(state: CopyOutcome) -> str:
     """Return why a copy was refused or cancelled, or which rows targets may still have without it."""
-    if state.reason or state.removed is None:
+    removed = state.removed if isinstance(state, CopyState) else None
+    if state.reason or removed is None:
         return str(decode_problem(state.reason))
-    removed = state.removed
     return f"{removed.statements} statement(s) removed rows that targets may still have, last: {removed.ddl}"
 
 
-def estimate_remaining_s(state: CopyState, now_ms: int) -> float | None:
+def estimate_remaining_s(state: CopyOutcome, now_ms: int) -> float | None:
     """Return in how many seconds a running copy has read all its rows, at its rate so far; None: not
     known.
     """

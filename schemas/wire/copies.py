@@ -73,6 +73,10 @@ class RemovedRows(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     """Time of the first statement at the source."""
     statements: int = msgspec.field(name="statements", default=1)
     """How many statements removed rows since then."""
+    position: Position | None = msgspec.field(name="position", default=None)
+    """Position of the last statement's event; offsets are no measure once the topic is created anew. A
+    unit's debt has none: it belongs to one topic.
+    """
 
     def add_statement(self, earlier: RemovedRows | None) -> RemovedRows:
         """Return the debt of this statement and of those before it."""
@@ -92,8 +96,8 @@ MAX_DDL_LENGTH = 300
 """Characters of a statement that states and records show."""
 
 
-class CopyState(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """State of the last request for a table. Times in ms since 1970."""
+class CopyOutcome(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """What became of a request. Times in ms since 1970."""
 
     id: str = msgspec.field(name="id")
     db: str = msgspec.field(name="db")
@@ -118,6 +122,11 @@ class CopyState(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     max_rows_per_second: int | None = msgspec.field(name="max_rows_per_second", default=None)
     reason: str = msgspec.field(name="reason", default="")
     """For `refused` and `cancelled`: an encoded problem (schemas.problems)."""
+
+
+class CopyState(CopyOutcome, kw_only=True, frozen=True, omit_defaults=True):
+    """State of the last request for a table, or of a key sweep."""
+
     ended: tuple[tuple[int, str], ...] = msgspec.field(name="ended", default=())
     """(time, cause) of this table's copies that ended within the last day, oldest first."""
     ended_stop: str = msgspec.field(name="ended_stop", default="")
@@ -128,11 +137,18 @@ class CopyState(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """This is a key sweep: only keys are read, no row is brought, and no stop is ended."""
     removed: RemovedRows | None = msgspec.field(name="removed", default=None)
     """Rows that targets may still have; a copy or key sweep that begins later removes them."""
+    last_copy: CopyOutcome | None = msgspec.field(name="last_copy", default=None)
+    """Beside a key sweep: the table's last copy, which ended before it or was refused meanwhile."""
 
 
 def find_copy_state(copies: Mapping[str, CopyState], db: str, table: str) -> CopyState | None:
     """Return the state of a table's copy in `Watermark.copies`."""
     return copies.get(format_table_text(db, table))
+
+
+def select_copy(state: CopyState | None) -> CopyOutcome | None:
+    """Return the outcome of the table's last copy, beside which a key sweep may wait, run or have ended."""
+    return state.last_copy if state is not None and state.keys else state
 
 
 class CopyMark(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):

@@ -16,7 +16,7 @@ from rowlock.views.copy_desk import KafkaCopyDesk, copy_rows, estimate_remaining
 from schemas.config.model import Config, load_config
 from schemas.problems import Problem, encode_problem
 from schemas.wire.codec import decode_watermark
-from schemas.wire.copies import CopyRequest, CopyState, RemovedRows
+from schemas.wire.copies import CopyOutcome, CopyRequest, CopyState, RemovedRows
 
 GOLDEN = Path(copy_desk.__file__).parents[2] / "schemas" / "golden" / "v1" / "record-watermark.json"
 SOURCES = """
@@ -119,6 +119,16 @@ def test_rows_that_targets_may_still_have_are_shown_with_their_statement() -> No
     assert row.reason == (
         "2 statement(s) removed rows that targets may still have, last: ALTER TABLE acct DROP PARTITION p0"
     )
+
+
+def test_the_copy_before_a_key_sweep_is_listed_too() -> None:
+    """`rowlock copy --wait` waits for it."""
+    mark = decode_watermark(GOLDEN.read_bytes())
+    ((name, state),) = mark.copies.items()
+    before = CopyOutcome(id="r1", db=state.db, table=state.table, by="operator", phase="done", requested_ms=1)
+    swept = replace(state, id="d1", keys=True, last_copy=before)
+    rows = copy_rows({"b1": replace(mark, copies={name: swept})})
+    assert [(row.id, row.phase) for row in rows] == [("d1", "running"), ("r1", "done")]
 
 
 def test_a_refused_copy_is_shown_with_its_remedy() -> None:

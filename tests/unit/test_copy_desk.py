@@ -27,7 +27,7 @@ from consumer.units.messages import (
 from consumer.units.unit import ApplyPhase, LocalUnit, UnitRef
 from schemas.config.model import load_config
 from schemas.problems import Problem, decode_problem, encode_problem
-from schemas.wire.copies import CopyRequest, CopyState, RepairLimits, find_copy_state
+from schemas.wire.copies import CopyOutcome, CopyRequest, CopyState, RepairLimits, find_copy_state
 from schemas.wire.records import Watermark, format_former_table_topic
 from tests.kits.apply import write_config
 from tests.kits.topic import usual_tables
@@ -276,3 +276,27 @@ def test_what_takes_long_is_left_to_a_hand() -> None:
     state, effects = step_pipeline(state, PipelineTick(), 500.0)
     [take] = [each for each in effects if isinstance(each, TakeOver)]
     assert (take.look, take.here) == (False, True)
+
+
+def outcome(request: CopyRequest, **more: Any) -> CopyOutcome:
+    values = {"id": request.id, "by": request.by, "db": "bank", "table": "my acct", "requested_ms": 1}
+    return CopyOutcome(**{**values, "phase": "done", **more})
+
+
+@pytest.mark.parametrize("phase", ["waiting", "running", "done"])
+def test_a_key_sweep_hides_neither_the_copy_before_it_nor_a_refusal(tmp_path: Path, phase: str) -> None:
+    desk = Desk(tmp_path)
+    desk.notified(keys=True, phase=phase, by="capture", offset=70)
+    assert desk.desk.find_copy_offset(UNIT) is None
+    assert not desk.desk.check_needed_copy(UNIT, NEED, WHY).has_begun
+    [(_, request)] = desk.sent
+    refusal = encode_problem(Problem("it is large", "rowlock copy"))
+    desk.notified(
+        keys=True, phase=phase, offset=70, last_copy=outcome(request, phase="refused", reason=refusal)
+    )
+    seen = desk.desk.check_needed_copy(UNIT, NEED, WHY)
+    assert "a copy was requested and refused: it is large" in str(decode_problem(seen.waiting_reason))
+    desk.notified(keys=True, phase=phase, offset=70, last_copy=outcome(request, offset=60))
+    assert desk.desk.find_copy_offset(UNIT) == 60
+    assert desk.desk.check_needed_copy(UNIT, NEED, WHY).has_begun
+    assert len(desk.sent) == 1

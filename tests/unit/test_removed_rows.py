@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from producer.copies.book import CopyBook, DiscardChunks, KnownTable, RestoreStop
+from producer.copies.book import CopyBook, DiscardChunks, JudgeRequest, KnownTable, RestoreStop
 from producer.copies.states import DAY_MS
 from producer.tables import BegunCopy
 from schemas.problems import decode_problem
 from schemas.wire.codec import decode_stored_position, encode_stored_position
-from schemas.wire.copies import CopyMark, CopyRequest, CopyState, RemovedRows, RepairLimits
+from schemas.wire.copies import CopyMark, CopyRequest, CopyState, RemovedRows, RepairLimits, select_copy
 from schemas.wire.event import EventEnvelope
 from tests.kits.barriers import Stage, T, U
 from tests.kits.capture_story import Events, Story
@@ -218,6 +219,43 @@ def test_a_cancelled_key_sweep_leaves_the_debt_visible_until_the_next_statement(
     assert waiting.removed.statements == 2
 
 
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("first", ["sweep", "copy"])
+def test_a_sweep_that_began_without_a_record_ends_what_ran_before(known: bool, first: str) -> None:
+    book = CopyBook()
+    if first == "copy":
+        whole = CopyRequest(id="r1", db="bank", table="acct", by="operator", requested_ms=0)
+        book.accept_request(whole, KnownTable(), 0)
+    else:
+        book.note_removed_rows(NAME, removed(1, 10))
+    begin(book, 20)
+    if known:
+        book.note_removed_rows(NAME, removed(2, 30))
+    book = CopyBook(book.states.all)
+    begun = BegunCopy(CopyMark(id="d2", keys=True), (0, 1, 40, -5), 40)
+    book.recover_copy(ACCT, begun, 5, altered=False)
+    now = book.states.all[ACCT]
+    if known:
+        assert (now.id, now.keys, now.phase, now.offset) == ("d2", True, "running", 40)
+        book.mark_copy_ended(ACCT, "d2", 6)
+        assert book.states.all[ACCT].removed is None
+    else:
+        assert (now.phase, now.removed) == ("done", None)
+        book.note_removed_rows(NAME, removed(2, 30))
+        assert [each.id for each in book.states.waiting] == ["d2"]
+
+
+def test_a_copy_that_took_the_place_of_a_key_sweep_waits_after_a_start() -> None:
+    book = CopyBook()
+    book.note_removed_rows(NAME, removed(1, 10))
+    swept = begin(book, 20)
+    book.accept_request(NEEDED, KnownTable(), 0)
+    assert swept.begin is not None
+    begun = BegunCopy(CopyMark(id="d1", keys=True), swept.begin, 20)
+    book.recover_copy(ACCT, begun, 5, altered=False)
+    assert [each.id for each in book.states.waiting] == ["r1"]
+
+
 # --- a run of capture
 
 
@@ -343,3 +381,88 @@ def test_a_position_record_with_a_debt_is_refused_by_versions_that_would_forget_
     raw = encode_stored_position(story.broker.stored[-1].record)
     assert raw.startswith(b'{"needs":3,')
     assert decode_stored_position(raw) == story.broker.stored[-1].record
+
+
+# --- the copy beside a key sweep
+
+WHOLE = CopyRequest(id="r1", db="bank", table="acct", by="operator", requested_ms=0)
+
+
+def copied(book: CopyBook, request: CopyRequest, offset: int, now: int) -> None:
+    book.accept_request(request, KnownTable(), now)
+    begin(book, offset)
+    book.mark_copy_ended(ACCT, request.id, now)
+
+
+def test_the_last_copy_is_known_beside_a_key_sweep() -> None:
+    """A unit continues at its begin, and does not ask for it again."""
+    book = CopyBook()
+    copied(book, WHOLE, 20, 1)
+    book.note_removed_rows(NAME, removed(1, 30))
+    for offset in (40, None):
+        copy = select_copy(book.states.all[ACCT])
+        assert copy is not None
+        assert (copy.id, copy.phase, copy.offset) == ("r1", "done", 20)
+        assert book.accept_request(NEEDED, KnownTable(), 2) == []
+        assert book.states.all[ACCT].keys, "the copy began after what the unit needs it for"
+        if offset is not None:
+            begin(book, offset)
+            book.mark_copy_ended(ACCT, "d1", 3)
+
+
+def test_the_begin_of_a_key_sweep_is_no_begin_of_the_copy_that_takes_its_place() -> None:
+    book = CopyBook()
+    book.note_removed_rows(NAME, removed(1, 10))
+    begin(book, 20)
+    book.accept_request(NEEDED, KnownTable(), 0)
+    assert (book.states.all[ACCT].id, book.states.all[ACCT].offset) == ("r1", None)
+
+
+def test_a_refused_copy_is_shown_beside_the_key_sweep() -> None:
+    book = CopyBook()
+    book.note_removed_rows(NAME, removed(1, 10))
+    begin(book, 20)
+    book.accept_request(NEEDED, KnownTable(estimate=11), 0)
+    now, copy = book.states.all[ACCT], select_copy(book.states.all[ACCT])
+    assert copy is not None
+    assert (now.id, now.phase, copy.id, copy.phase) == ("d1", "running", "r1", "refused")
+    assert "about 11 rows" in decode_problem(copy.reason).what
+
+
+def test_statements_that_only_remove_rows_lead_to_one_copy_each_within_the_hour() -> None:
+    book, limits = CopyBook(), RepairLimits(max_rows=10, max_per_day=3)
+    first = replace(NEEDED, cause="rows-replaced", limits=limits)
+    book.accept_request(first, KnownTable(), 0)
+    begin(book, 20)
+    for number in (2, 3):
+        book.accept_request(replace(first, id=f"r{number}", after=20 + number), KnownTable(), 1)
+    book.mark_copy_ended(ACCT, "r1", 5)
+    (judged,) = book.settle_changes(6)
+    assert isinstance(judged, JudgeRequest)
+    book.accept_request(judged.request, KnownTable(), 6)
+    (waiting,) = book.states.waiting
+    assert waiting.id == "r3", "the last one covers the others"
+    begin(book, 40)
+    book.mark_copy_ended(ACCT, "r3", 7)
+    book.accept_request(replace(first, id="r4", after=50), KnownTable(stopped="rows-replaced"), 8)
+    assert book.states.all[ACCT].phase == "refused", "capture's own stop is limited by the hour"
+
+
+def test_key_sweeps_count_for_no_copy() -> None:
+    book = CopyBook()
+    for each in "abcd":
+        book.note_removed_rows(("bank", each), removed(0, 10))
+    book.accept_request(NEEDED, KnownTable(), 0)
+    assert book.states.all[ACCT].phase == "waiting"
+
+
+def test_a_debt_of_a_topic_that_was_created_anew_is_paid() -> None:
+    book = CopyBook()
+    book.note_removed_rows(NAME, replace(removed(1, 10**6), position=(0, 1, 15, 0)))
+    begin(book, 20)
+    book.mark_copy_ended(ACCT, "d1", 5)
+    assert book.states.all[ACCT].removed is None
+    book.note_removed_rows(NAME, replace(removed(2, 3), position=(0, 1, 30, 0)))
+    book.states.mark_begun(ACCT, BegunCopy(CopyMark(id="d2", keys=True), (0, 1, 29, -5), 40), 0)
+    book.mark_copy_ended(ACCT, "d2", 5)
+    assert book.states.all[ACCT].removed is not None

@@ -242,6 +242,28 @@ def test_a_copy_of_a_table_that_is_altered_begins_anew() -> None:
     assert run.events("t") == [], "what was read is of the definition before"
 
 
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_key_sweep_of_a_table_that_is_altered_begins_anew_though_its_key_is_the_same(reads: bool) -> None:
+    """The events before its next marker have the former definition."""
+    run = Run("t", copies=("t",))
+    state = run.states["t"]
+    state.begun = BegunCopy(CopyMark(id="t", keys=True), BEGUN, 0)
+    run.book.states.put_state(replace(run.book.states.all["d.t"], keys=True, by="capture"))
+    if reads:
+        run.advance()
+        run.answer("t", (1,))
+        run.changed("t")
+        assert (run.whereabouts("t"), run.book.altered) == (["jobs"], []), "the definition is the same"
+    columns = (*table("t").columns, Column(name="more", type=ColumnType(kind=Kind.INT, bits=32)))
+    state.defined_at = (0, 3, START, 1)
+    run.changed("t", replace(table("t"), columns=columns))
+    assert (run.whereabouts("t"), run.book.altered) == ([], ["d.t"])
+    run.book.settle_changes(1000)
+    assert run.book.states.all["d.t"].phase == "waiting"
+    run.advance()
+    assert run.events("t") == []
+
+
 @pytest.mark.parametrize("expected", [True, False])
 def test_a_table_is_taken_up_by_a_statement_once(expected: bool) -> None:
     """A table that is new to capture is; not one whose rows are in its topic, nor one whose copy is to

@@ -25,7 +25,14 @@ from schemas.config.model import KafkaConfig
 from schemas.io.send_record import send_record
 from schemas.problems import Problem, decode_problem, encode_problem
 from schemas.wire.codec import encode_copy_request
-from schemas.wire.copies import CopyRequest, CopyState, RepairLimits, copy_topic
+from schemas.wire.copies import (
+    CopyOutcome,
+    CopyRequest,
+    CopyState,
+    RepairLimits,
+    copy_topic,
+    select_copy,
+)
 from schemas.wire.debezium_snapshot import DebeziumSnapshotScan
 
 log = structlog.get_logger(__name__)
@@ -78,8 +85,8 @@ class UnitCopies:
 
     def find_copy_offset(self, unit: UnitRef) -> int | None:
         """Return the offset in the unit's topic at which the last copy of its table begins, if known."""
-        state = self._get_copy_state(unit)
-        return None if state is None or state.keys else state.offset
+        copy = select_copy(self._get_copy_state(unit))
+        return None if copy is None else copy.offset
 
     def _get_copy_state(self, unit: UnitRef) -> CopyState | None:
         if unit.source in self._pipeline.debezium:
@@ -95,7 +102,7 @@ class UnitCopies:
         """
         if unit.source in self._pipeline.debezium:
             return self._find_snapshot(unit, need)
-        state, request = self._get_copy_state(unit), self._build_request(unit, need)
+        state, request = select_copy(self._get_copy_state(unit)), self._build_request(unit, need)
         begun = _has_begun_after(state, need.after)
         repair = self._pipeline.config.repair.mode == "copy" and need.cause not in NEVER_ASKED
         if repair and not begun and (state is None or state.id != request.id):
@@ -160,12 +167,12 @@ def send_request(kafka: KafkaConfig, source: str, request: CopyRequest) -> None:
     send_record(kafka, copy_topic(kafka.prefix, source), request.id.encode(), encode_copy_request(request))
 
 
-def _has_begun_after(state: CopyState | None, after: int) -> bool:
-    """Return whether the table's copy began after the offset `after`. A key sweep is no copy."""
-    return state is not None and not state.keys and state.offset is not None and state.offset > after
+def _has_begun_after(state: CopyOutcome | None, after: int) -> bool:
+    """Return whether the table's copy began after the offset `after`."""
+    return state is not None and state.offset is not None and state.offset > after
 
 
-def _describe_copy_wait(why: str, state: CopyState | None, asked_id: str, *, asked: bool) -> str | None:
+def _describe_copy_wait(why: str, state: CopyOutcome | None, asked_id: str, *, asked: bool) -> str | None:
     """Return what a stopped unit waits for while its copy is on the way; None: its stop's reason still
     applies.
     """
@@ -177,7 +184,7 @@ def _describe_copy_wait(why: str, state: CopyState | None, asked_id: str, *, ask
         return encode_problem(Problem(what, refusal.action))
     if state is not None and ours and state.phase == "cancelled":
         return encode_problem(Problem(f"{problem.what}; the requested copy was cancelled", problem.action))
-    if asked or (state is not None and state.phase in ("waiting", "running") and not state.keys):
+    if asked or (state is not None and state.phase in ("waiting", "running")):
         return encode_problem(
             Problem(
                 f"{problem.what}; a copy of the table is requested",
