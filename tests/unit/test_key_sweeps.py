@@ -7,12 +7,14 @@ import random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replaced
 
 from consumer.attempt.copies.begin import decode_copy_begin
 from consumer.attempt.reports import CopyNeed
 from consumer.errors import CommitUnknownError, RefusedError, TransientError
 from consumer.tables.router import TableRoute
 from consumer.tables.stored import decode_stored
+from schemas.table.model import IndexPart
 from schemas.wire.codec import decode_event
 from schemas.wire.copies import RemovedRows
 from tests.kits.apply import FakeSource
@@ -245,7 +247,7 @@ def test_a_key_sweep_supersedes_no_displaced_row() -> None:
     assert bench.target.state.superseded == []
 
 
-# --- targets without rows in a database
+# --- targets that cannot be swept by keys
 
 
 def test_a_unit_that_cannot_sweep_by_keys_stops_for_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,3 +263,49 @@ def test_a_unit_that_cannot_sweep_by_keys_stops_for_a_copy(monkeypatch: pytest.M
     copy_of(source, bench.topic).all()
     assert bench.apply(at).state == "ok"
     assert bench.target.rows_of() == rows_of(source)
+
+
+def widen_key(bench: CopyBench, source: FakeSource) -> None:
+    """Give the target's table a column more in its primary key."""
+    key = source.table.key
+    wider = replaced(key, parts=(*key.parts, IndexPart(column="opened")))
+    bench.target.tables["public.acct"] = replaced(source.table, db="public", key=wider)
+
+
+def test_a_target_with_a_wider_key_than_the_source_stops_for_a_copy_which_heals_it() -> None:
+    bench, source = benched()
+    widen_key(bench, source)
+    bench.write([source.put(source.row(n, f"{n}@x", 1)) for n in range(6)])
+    at = len(bench.topic)
+    bench.write([source.remove_rows(1, 2)])
+    report = bench.apply()
+    assert (report.state, report.copy) == ("stopped", CopyNeed(at, "rows-replaced"))
+    sweep_of(source, bench.topic).all()
+    bench.take_over()
+    assert bench.apply(at).state == "stopped"
+    bench.take_over()
+    copy_of(source, bench.topic).all()
+    sweep_of(source, bench.topic).all()
+    assert bench.apply(at).state == "ok"
+    assert bench.target.rows_of() == rows_of(source)
+
+
+def test_a_debt_of_a_target_whose_key_was_widened_meanwhile_stops_at_the_end_of_the_sweep() -> None:
+    bench, source = filled()
+    bench.write([source.remove_rows(0)])
+    assert bench.apply().state == "ok"
+    assert debt_of(bench) is not None
+    widen_key(bench, source)
+    rows = bench.target.state.rows["public.acct"]
+    bench.target.state.rows["public.acct"] = {(row[0], row[5]): row for row in rows.values()}
+    bench.tables.clear()
+    bench.take_over()
+    sweep_of(source, bench.topic).all()
+    at = len(bench.topic) - 1
+    report = bench.apply()
+    assert (report.state, report.copy) == ("stopped", CopyNeed(at, "rows-replaced"))
+    bench.take_over()
+    copy_of(source, bench.topic).all()
+    assert bench.apply(at).state == "ok"
+    assert bench.target.rows_of() == rows_of(source)
+    assert debt_of(bench) is None

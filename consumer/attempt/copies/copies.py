@@ -81,11 +81,25 @@ def build_copy_chunk(topic: str, event: EventEnvelope) -> CopyChunk | None:
 
 
 def can_sweep_keys(spec: UnitSpec, active: ActiveDefinition) -> bool:
-    """Return whether the target can be swept by keys alone: its rows are in a database.
+    """Return whether the target can be swept by keys alone: its rows are in a database, and their keys
+    follow from the source's.
 
     A record of a topic has a key of its own, and may be of a row that is outside of the route's filter.
     """
-    return active.target.topic is None and not spec.batches
+    return active.target.topic is None and not spec.batches and active.is_key_given
+
+
+def build_removed_rows_error(topic: str, active: ActiveDefinition, offset: int, sql: str) -> CopyNeededError:
+    """Return the error of a unit that a copy must bring past the event at `offset`, because its target
+    cannot be swept by keys after the statement `sql`.
+    """
+    source = active.source
+    return CopyNeededError(
+        f"{topic} offset {offset}: {source.db}.{source.name} lost rows by a statement that the log shows "
+        f"only as text: {sql}",
+        cause="rows-replaced",
+        after=offset,
+    )
 
 
 class CopyMarkers:
