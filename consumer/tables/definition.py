@@ -98,8 +98,8 @@ class ActiveDefinition:
 
     @property
     def is_key_given(self) -> bool:
-        """Whether a key of the source gives the target's key: that may also have columns of `add:`, but no
-        other column of the row.
+        """Return whether a key of the source gives the target's key: that may also have columns of `add:`,
+        but no other column of the row.
         """
         return {*self.source_key, *self.routed.added_names}.issuperset(self.target.table.key.columns)
 

@@ -247,6 +247,81 @@ def test_a_key_sweep_supersedes_no_displaced_row() -> None:
     assert bench.target.state.superseded == []
 
 
+@TEXT
+@pytest.mark.parametrize("displacing", [True, False])
+@pytest.mark.parametrize("whole", [True, False])
+def test_rows_with_the_unique_values_of_removed_rows_are_in_the_target_after_the_sweep(
+    text: bool, displacing: bool, whole: bool
+) -> None:
+    """`displacing`: `conflicts: replace`; otherwise they wait in the quarantine until the removed rows have
+    left the target."""
+    bench, source = filled(4, text=text, replace=displacing)
+    bench.write([source.remove_rows(1, 2)])
+    bench.write([source.put(source.row(11, "1@x", 1)), source.put(source.row(12, "2@x", 1))])
+    assert bench.apply().held == (0 if displacing else 2)
+    (copy_of if whole else sweep_of)(source, bench.topic).all()
+    assert bench.apply().state == "ok"
+    assert bench.target.rows_of() == rows_of(source)
+    assert held_keys(bench) == []
+
+
+def test_a_row_that_is_refused_for_another_reason_keeps_its_reason_after_the_sweep() -> None:
+    bench, source = filled(4)
+    bench.target.refuse = lambda row: RefusedError("too long") if row[6] == "bad" else None
+    bench.write([source.put(source.row(7, "7@x", 1, "bad")), source.remove_rows(0)])
+    sweep_of(source, bench.topic).all()
+    assert bench.apply().state == "ok"
+    assert [entry.error for entry in bench.target.state.held.values()] == ["too long"]
+
+
+def held_by_the_unit_until_a_sweep_began(bench: CopyBench, source: FakeSource) -> CopyOf:
+    """Let the target refuse a row of key 1, which the source then removes, and let a sweep pass the key."""
+    bench.target.refuse = lambda row: RefusedError("too long") if row[6] == "bad" else None
+    bench.write([source.put(source.row(1, "1@new", 2, "bad"))])
+    assert bench.apply().held == 1
+    bench.write([source.remove_rows(1)])
+    sweep = sweep_of(source, bench.topic)
+    sweep.begin()
+    sweep.emit()
+    assert bench.apply().state == "ok"
+    assert held_keys(bench) == ["[1]"]
+    return sweep
+
+
+def test_no_entry_older_than_the_statement_is_tried_before_the_sweep_has_ended() -> None:
+    bench, source = filled()
+    sweep = held_by_the_unit_until_a_sweep_began(bench, source)
+    bench.target.refuse = lambda _: None
+    ((place, entry),) = bench.target.state.held.items()
+    bench.target.state.held[place] = replaced(entry, error="held behind offset 3")
+    bench.take_over()
+    assert bench.apply().state == "ok"
+    assert held_keys(bench) == ["[1]"]
+    bench.write([source.put(source.row(1, "1@again", 3))])
+    assert bench.apply().state == "ok"
+    assert held_keys(bench) == [], "a change after the statement counts"
+    while not sweep.done:
+        sweep.emit()
+    assert bench.apply().state == "ok"
+    assert bench.target.rows_of() == rows_of(source)
+
+
+def test_the_second_reading_of_a_long_sweep_counts_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    from consumer.attempt.copies import sweep
+
+    bench, source = filled(12)
+    bench.target.refuse = lambda row: RefusedError("too long") if row[6] == "bad" else None
+    bench.write([source.put(source.row(77, None, 1, "bad")), source.remove_rows(0)])
+    sweep_of(source, bench.topic).all()
+    monkeypatch.setattr(sweep, "MAX_QUICK_SWEEP_KEYS", 10)
+    bench.patient = False
+    assert bench.apply().state == "behind"
+    bench.patient = True
+    bench.take_over()
+    assert bench.apply().state == "ok"
+    assert bench.target.rows_of() == [row for row in rows_of(source) if row[0] != 77]
+
+
 # --- targets that cannot be swept by keys
 
 
