@@ -17,7 +17,7 @@ import structlog
 from consumer.attempt.applier import SignalsFor
 from consumer.attempt.attempt_state import AttemptState
 from consumer.attempt.copies.begin import decode_copy_begin, move_to_copy_begin
-from consumer.attempt.copies.copies import build_copy_chunk, can_sweep_keys
+from consumer.attempt.copies.copies import build_copy_chunk, build_removed_rows_error, can_sweep_keys
 from consumer.attempt.copies.snapshots import begin_snapshot, compute_mark_before_snapshot, finish_snapshot
 from consumer.attempt.effects import (
     DropSession,
@@ -305,12 +305,7 @@ class Attempt:
         if active is None:
             return
         if not can_sweep_keys(self.spec, active):
-            raise CopyNeededError(
-                f"{topic} offset {mark[0]}: {source.db}.{source.table} lost rows by a statement that the log "
-                f"shows only as text: {sql}",
-                cause="rows-replaced",
-                after=mark[0],
-            )
+            raise build_removed_rows_error(topic, active, mark[0], sql)
         yield from state.drain()
         removed = RemovedRows(
             id=format_sweep_id(source.position[0], source.file, source.pos),
@@ -327,12 +322,19 @@ class Attempt:
         yield from state.begin_attempt()
 
     def _apply_chunk_marker(self, event: EventEnvelope, mark: LaneMark) -> Machine[None]:
-        """Apply the marker of a copy's chunk."""
+        """Apply the marker of a copy's chunk.
+
+        Raises CopyNeededError at the end of a key sweep that would pay the unit's debt, but cannot, because
+        the target's key has got more columns since.
+        """
         state = self._state
         active, chunk = state.active_definition, build_copy_chunk(self.spec.unit.topic, event)
         if active is None or chunk is None or not chunk.can_sweep(active):
             return
+        debt = active.stored.removed
         if chunk.keys and not can_sweep_keys(self.spec, active):
+            if chunk.last and debt is not None and active.stored.is_debt_paid(chunk.begins):
+                raise build_removed_rows_error(self.spec.unit.topic, active, mark[0], debt.ddl)
             return
         yield from state.drain()
         held = yield from state.copies.apply_chunk_marker(chunk, mark, active, state.progress)

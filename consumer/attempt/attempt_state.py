@@ -12,7 +12,7 @@ from consumer.attempt.effects import BeginAttempt, Machine, ask_driver
 from consumer.attempt.evolution.machine import TableChanges
 from consumer.attempt.readers.debezium import DebeziumReader
 from consumer.attempt.readers.reader import EnvelopeReader, RecordReader, build_undefined_error
-from consumer.attempt.recovery import recover_keys
+from consumer.attempt.recovery import can_recover, recover_keys
 from consumer.attempt.reports import LaneFigures
 from consumer.attempt.spec import UnitSpec, build_initial_layout
 from consumer.attempt.transactions import AttemptProgress, retry_transient
@@ -139,11 +139,10 @@ class AttemptState:
     def _recover_keys(self, applier: Applier) -> Machine[None]:
         """Try the quarantined keys with changes that the target was not asked for.
 
-        Not in a table that is written as events, whose readers need every change, nor while the target table
-        itself may be why a row is refused. After a crash the lanes are at one offset again a batch later.
+        After a crash the lanes are at one offset again a batch later.
         """
         active = self.active_definition
-        if active is None or active.unfit is not None or active.target.topic is not None:
+        if active is None or not can_recover(active):
             return
         if not self.progress.level or not (applier.has_queued or any(map(is_queued, self.quarantine))):
             return

@@ -35,16 +35,30 @@ from schemas.table.model import Row
 log = structlog.get_logger(__name__)
 
 
+def can_recover(active: ActiveDefinition) -> bool:
+    """Return whether quarantined keys are tried again by themselves.
+
+    Not in a table that is written as events, whose readers need every change, nor while the target table
+    itself may be why a row is refused.
+    """
+    return active.unfit is None and active.target.topic is None
+
+
 def recover_keys(
     unit: ApplyUnit, active: ActiveDefinition, progress: AttemptProgress, *, replace: bool
 ) -> Machine[Sequence[QuarantineEntry] | None]:
     """Try the unit's untried keys; return the remaining entries, None if none was untried.
 
+    While a statement's removed rows are a debt, keys without a later change wait for the key sweep, which may
+    have passed them: their rows would stay for ever.
+
     All lanes have drained and are at one offset. `replace`: `conflicts: replace`. Raises TransientError
     and AttemptLostError; what is untried then stays so.
     """
     held = yield from retry_transient(lambda: ask_driver(ReadQuarantine()))
-    untried = list_untried_keys(recompute_folded_keys(held, active.target))
+    debt = active.stored.removed
+    entries = recompute_folded_keys(held, active.target)
+    untried = list_untried_keys(entries, None if debt is None else debt.offset)
     if not untried:
         return None
     plan = RecoveryPlan(untried, replace=replace)

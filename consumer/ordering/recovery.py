@@ -6,6 +6,9 @@ is its last event up to the unit's progress, and the image after it is the key's
 *untried* as long as the target was not asked for that image: its newest entry then only queues
 (`QUEUED_AFTER`). The entries alone show this, so an attempt that dies leaves the rest to the next one.
 
+The end of a copy or key sweep makes every key untried once more: the rows that it has deleted may have had
+their unique values.
+
 An untried key is tried once. If the target accepts the image, all entries of the key leave. If not, the
 newest entry gets the target's reason, so the key is tried again only after its next event. A key keeps its
 first entry (since when, and why) and its newest; the ones in between can never be needed again.
@@ -56,13 +59,36 @@ class HeldKey:
         return self.newest.offset, self.newest.part
 
 
-def list_untried_keys(entries: Iterable[QuarantineEntry]) -> list[HeldKey]:
-    """Return the keys whose newest entry only queues, in the order of their last events."""
+def list_untried_keys(entries: Iterable[QuarantineEntry], after: int | None = None) -> list[HeldKey]:
+    """Return the keys whose newest entry only queues, in the order of their last events.
+
+    `after`: leaves out keys whose last event has no higher offset: a statement without row events may have
+    removed their rows.
+    """
+    keys = [key for key in _list_held_keys(entries) if is_queued(key.newest)]
+    return [key for key in keys if after is None or key.newest.offset > after]
+
+
+def list_keys_to_retry(entries: Iterable[QuarantineEntry], table: str, at: int) -> list[QuarantineEntry]:
+    """Return the newest entries of the keys of `table` ("schema.name") that are not untried, as entries that
+    make them untried after the offset `at`.
+    """
+    newest = (key.newest for key in _list_held_keys(entries) if key.newest.table == table)
+    return [
+        msgspec.structs.replace(
+            entry, error=f"{QUEUED_AFTER} {at} (the end of a copy), before: {entry.error}"
+        )
+        for entry in newest
+        if not is_queued(entry)
+    ]
+
+
+def _list_held_keys(entries: Iterable[QuarantineEntry]) -> list[HeldKey]:
+    """Return the keys of `entries`, in the order of their last events."""
     held: dict[tuple[str, Key], list[QuarantineEntry]] = {}
     for entry in sorted(entries, key=lambda each: (each.offset, each.part)):
         held.setdefault((entry.table, tuple(msgspec.json.decode(entry.key))), []).append(entry)
-    keys = [HeldKey(tuple(of)) for of in held.values() if is_queued(of[-1])]
-    return sorted(keys, key=lambda key: key.place)
+    return sorted((HeldKey(tuple(of)) for of in held.values()), key=lambda key: key.place)
 
 
 @dataclass(frozen=True, slots=True)

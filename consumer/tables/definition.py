@@ -96,8 +96,15 @@ class ActiveDefinition:
         """The source's key, by the names that its columns have in the target."""
         return [self.stored.get_target_name(name) for name in self.source.key.columns]
 
+    @property
+    def is_key_given(self) -> bool:
+        """Return whether a key of the source gives the target's key: that may also have columns of `add:`,
+        but no other column of the row.
+        """
+        return {*self.source_key, *self.routed.added_names}.issuperset(self.target.table.key.columns)
+
     def convert_keys(self, keys: Sequence[Key]) -> Sequence[Key]:
-        """Convert keys of the source to keys of the target, which may have columns of `add:`."""
+        """Convert keys of the source to keys of the target, if `is_key_given`."""
         source, target = self.source_key, self.target.table.key.columns
         if tuple(source) == target:
             return keys

@@ -7,12 +7,14 @@ import random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replaced
 
 from consumer.attempt.copies.begin import decode_copy_begin
 from consumer.attempt.reports import CopyNeed
 from consumer.errors import CommitUnknownError, RefusedError, TransientError
 from consumer.tables.router import TableRoute
 from consumer.tables.stored import decode_stored
+from schemas.table.model import IndexPart
 from schemas.wire.codec import decode_event
 from schemas.wire.copies import RemovedRows
 from tests.kits.apply import FakeSource
@@ -245,7 +247,82 @@ def test_a_key_sweep_supersedes_no_displaced_row() -> None:
     assert bench.target.state.superseded == []
 
 
-# --- targets without rows in a database
+@TEXT
+@pytest.mark.parametrize("displacing", [True, False])
+@pytest.mark.parametrize("whole", [True, False])
+def test_rows_with_the_unique_values_of_removed_rows_are_in_the_target_after_the_sweep(
+    text: bool, displacing: bool, whole: bool
+) -> None:
+    """`displacing`: `conflicts: replace`; otherwise they wait in the quarantine until the removed rows have
+    left the target."""
+    bench, source = filled(4, text=text, replace=displacing)
+    bench.write([source.remove_rows(1, 2)])
+    bench.write([source.put(source.row(11, "1@x", 1)), source.put(source.row(12, "2@x", 1))])
+    assert bench.apply().held == (0 if displacing else 2)
+    (copy_of if whole else sweep_of)(source, bench.topic).all()
+    assert bench.apply().state == "ok"
+    assert bench.target.rows_of() == rows_of(source)
+    assert held_keys(bench) == []
+
+
+def test_a_row_that_is_refused_for_another_reason_keeps_its_reason_after_the_sweep() -> None:
+    bench, source = filled(4)
+    bench.target.refuse = lambda row: RefusedError("too long") if row[6] == "bad" else None
+    bench.write([source.put(source.row(7, "7@x", 1, "bad")), source.remove_rows(0)])
+    sweep_of(source, bench.topic).all()
+    assert bench.apply().state == "ok"
+    assert [entry.error for entry in bench.target.state.held.values()] == ["too long"]
+
+
+def held_by_the_unit_until_a_sweep_began(bench: CopyBench, source: FakeSource) -> CopyOf:
+    """Let the target refuse a row of key 1, which the source then removes, and let a sweep pass the key."""
+    bench.target.refuse = lambda row: RefusedError("too long") if row[6] == "bad" else None
+    bench.write([source.put(source.row(1, "1@new", 2, "bad"))])
+    assert bench.apply().held == 1
+    bench.write([source.remove_rows(1)])
+    sweep = sweep_of(source, bench.topic)
+    sweep.begin()
+    sweep.emit()
+    assert bench.apply().state == "ok"
+    assert held_keys(bench) == ["[1]"]
+    return sweep
+
+
+def test_no_entry_older_than_the_statement_is_tried_before_the_sweep_has_ended() -> None:
+    bench, source = filled()
+    sweep = held_by_the_unit_until_a_sweep_began(bench, source)
+    bench.target.refuse = lambda _: None
+    ((place, entry),) = bench.target.state.held.items()
+    bench.target.state.held[place] = replaced(entry, error="held behind offset 3")
+    bench.take_over()
+    assert bench.apply().state == "ok"
+    assert held_keys(bench) == ["[1]"]
+    bench.write([source.put(source.row(1, "1@again", 3))])
+    assert bench.apply().state == "ok"
+    assert held_keys(bench) == [], "a change after the statement counts"
+    while not sweep.done:
+        sweep.emit()
+    assert bench.apply().state == "ok"
+    assert bench.target.rows_of() == rows_of(source)
+
+
+def test_the_second_reading_of_a_long_sweep_counts_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    from consumer.attempt.copies import sweep
+
+    bench, source = filled(12)
+    bench.target.refuse = lambda row: RefusedError("too long") if row[6] == "bad" else None
+    bench.write([source.put(source.row(77, None, 1, "bad")), source.remove_rows(0)])
+    sweep_of(source, bench.topic).all()
+    monkeypatch.setattr(sweep, "MAX_QUICK_SWEEP_KEYS", 10)
+    bench.patient = False
+    assert bench.apply().state == "behind"
+    bench.patient = True
+    bench.take_over()
+    assert bench.apply().state == "ok"
+    assert bench.target.rows_of() == [row for row in rows_of(source) if row[0] != 77]
+
+
+# --- targets that cannot be swept by keys
 
 
 def test_a_unit_that_cannot_sweep_by_keys_stops_for_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,3 +338,49 @@ def test_a_unit_that_cannot_sweep_by_keys_stops_for_a_copy(monkeypatch: pytest.M
     copy_of(source, bench.topic).all()
     assert bench.apply(at).state == "ok"
     assert bench.target.rows_of() == rows_of(source)
+
+
+def widen_key(bench: CopyBench, source: FakeSource) -> None:
+    """Give the target's table a column more in its primary key."""
+    key = source.table.key
+    wider = replaced(key, parts=(*key.parts, IndexPart(column="opened")))
+    bench.target.tables["public.acct"] = replaced(source.table, db="public", key=wider)
+
+
+def test_a_target_with_a_wider_key_than_the_source_stops_for_a_copy_which_heals_it() -> None:
+    bench, source = benched()
+    widen_key(bench, source)
+    bench.write([source.put(source.row(n, f"{n}@x", 1)) for n in range(6)])
+    at = len(bench.topic)
+    bench.write([source.remove_rows(1, 2)])
+    report = bench.apply()
+    assert (report.state, report.copy) == ("stopped", CopyNeed(at, "rows-replaced"))
+    sweep_of(source, bench.topic).all()
+    bench.take_over()
+    assert bench.apply(at).state == "stopped"
+    bench.take_over()
+    copy_of(source, bench.topic).all()
+    sweep_of(source, bench.topic).all()
+    assert bench.apply(at).state == "ok"
+    assert bench.target.rows_of() == rows_of(source)
+
+
+def test_a_debt_of_a_target_whose_key_was_widened_meanwhile_stops_at_the_end_of_the_sweep() -> None:
+    bench, source = filled()
+    bench.write([source.remove_rows(0)])
+    assert bench.apply().state == "ok"
+    assert debt_of(bench) is not None
+    widen_key(bench, source)
+    rows = bench.target.state.rows["public.acct"]
+    bench.target.state.rows["public.acct"] = {(row[0], row[5]): row for row in rows.values()}
+    bench.tables.clear()
+    bench.take_over()
+    sweep_of(source, bench.topic).all()
+    at = len(bench.topic) - 1
+    report = bench.apply()
+    assert (report.state, report.copy) == ("stopped", CopyNeed(at, "rows-replaced"))
+    bench.take_over()
+    copy_of(source, bench.topic).all()
+    assert bench.apply(at).state == "ok"
+    assert bench.target.rows_of() == rows_of(source)
+    assert debt_of(bench) is None

@@ -18,18 +18,22 @@ from consumer.attempt.copies.window import KeyWindow
 from consumer.attempt.effects import Machine, ReadQuarantine, ask_driver
 from consumer.attempt.operations import (
     CloseQuarantine,
+    DropQuarantined,
     Operation,
+    QuarantineEvents,
     SupersedeDisplaced,
     WriteChanges,
     WriteUnit,
 )
 from consumer.attempt.readers.reader import KeysRead, ReaderItem
+from consumer.attempt.recovery import can_recover
 from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import AttemptProgress, retry_transient
 from consumer.errors import CopyNeededError
 from consumer.ordering.model import NetChange, QuarantineEntry, TargetTable, UnitState
 from consumer.ordering.netchange import sort_keys
 from consumer.ordering.progress import LaneMark
+from consumer.ordering.recovery import list_keys_to_retry
 from consumer.tables.definition import ActiveDefinition
 from schemas.table.model import Key
 from schemas.wire.event import EventEnvelope
@@ -81,11 +85,25 @@ def build_copy_chunk(topic: str, event: EventEnvelope) -> CopyChunk | None:
 
 
 def can_sweep_keys(spec: UnitSpec, active: ActiveDefinition) -> bool:
-    """Return whether the target can be swept by keys alone: its rows are in a database.
+    """Return whether the target can be swept by keys alone: its rows are in a database, and their keys
+    follow from the source's.
 
     A record of a topic has a key of its own, and may be of a row that is outside of the route's filter.
     """
-    return active.target.topic is None and not spec.batches
+    return active.target.topic is None and not spec.batches and active.is_key_given
+
+
+def build_removed_rows_error(topic: str, active: ActiveDefinition, offset: int, sql: str) -> CopyNeededError:
+    """Return the error of a unit that a copy must bring past the event at `offset`, because its target
+    cannot be swept by keys after the statement `sql`.
+    """
+    source = active.source
+    return CopyNeededError(
+        f"{topic} offset {offset}: {source.db}.{source.name} lost rows by a statement that the log shows "
+        f"only as text: {sql}",
+        cause="rows-replaced",
+        after=offset,
+    )
 
 
 class CopyMarkers:
@@ -169,12 +187,14 @@ class CopyMarkers:
         active: ActiveDefinition,
         progress: AttemptProgress,
     ) -> Machine[Sequence[QuarantineEntry]]:
-        """Release quarantined keys that the source has deleted, clear the unit's debt, and move all lanes
-        past the end of the copy.
+        """Release quarantined keys that the source has deleted, let the others be tried again, clear the
+        unit's debt, and move all lanes past the end of the copy.
         """
         begins = chunk.begins
         held = yield from retry_transient(lambda: ask_driver(ReadQuarantine()))
-        existing = (yield from self._find_existing_keys(chunk, mark, active, held)) if chunk.keys else set()
+        existing: set[str] = set()
+        if chunk.keys:
+            existing = yield from self._find_existing_keys(sweep, chunk, mark, active, held)
         entries = dict(find_deleted_keys(active, held, begins, existing))
         free = yield from sweep.delete_rows_of_keys(list(entries))
         ids = [(entry.offset, entry.part) for key in free for entry in entries[key]]
@@ -187,23 +207,40 @@ class CopyMarkers:
         if ids:
             why = f"deleted at the source, by the copy that ended at offset {mark[0]}"
             operations.append(CloseQuarantine(ids, why))
-        yield from pass_together(progress, mark, operations)
         closed = set(ids)
-        return [entry for entry in held if (entry.offset, entry.part) not in closed]
+        remaining = [entry for entry in held if (entry.offset, entry.part) not in closed]
+        if can_recover(active):
+            again = list_keys_to_retry(remaining, format_entry_table(active), mark[0])
+            places = {(entry.offset, entry.part): entry for entry in again}
+            if places:
+                operations += [DropQuarantined(list(places)), QuarantineEvents(again)]
+            remaining = [places.get((entry.offset, entry.part), entry) for entry in remaining]
+        yield from pass_together(progress, mark, operations)
+        return remaining
 
     def _find_existing_keys(
-        self, chunk: CopyChunk, mark: LaneMark, active: ActiveDefinition, held: Sequence[QuarantineEntry]
+        self,
+        sweep: Sweep,
+        chunk: CopyChunk,
+        mark: LaneMark,
+        active: ActiveDefinition,
+        held: Sequence[QuarantineEntry],
     ) -> Machine[set[str]]:
-        """Return which quarantined keys without a later change a key sweep has read, by reading it again."""
+        """Return which quarantined keys without a later change a key sweep has read, by reading it again.
+
+        `sweep` counts what is read. Raises TakesLongError.
+        """
         name, begins = format_entry_table(active), chunk.begins
         wanted = {entry.key for entry in held if entry.table == name and entry.offset <= begins}
         found: set[str] = set()
 
         def take(taken: ReaderItem) -> None:
             if isinstance(taken, KeysRead):
+                sweep.count_compared(len(taken.keys))
                 found.update(wanted.intersection(map(format_entry_key, taken.keys)))
 
         if wanted:
+            sweep.count_compared(mark[0] - begins)
             yield from read_topic_after(self._spec.unit.topic, active, begins, mark[0], take)
         return found
 

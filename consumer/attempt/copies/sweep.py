@@ -115,7 +115,7 @@ class Sweep:
             read=self._read,
             vouch=self._vouch,
         )
-        whole._count_compared(at - begins)
+        whole.count_compared(at - begins)
         keys = yield from ask_driver(OpenKeys())
         return (yield from whole._sweep_whole_table(keys, begins, at, upto))
 
@@ -126,7 +126,7 @@ class Sweep:
             if isinstance(taken, RowBatch):
                 note_changes(taken.changes, key_of, keys.note_key, inside)
             elif isinstance(taken, KeysRead):
-                self._count_compared(len(taken.keys))
+                self.count_compared(len(taken.keys))
                 for key in taken.keys:
                     keys.note_key(key, True)
             elif isinstance(taken, Truncated):
@@ -141,7 +141,7 @@ class Sweep:
     def _compare_target_keys(self, keys: KeyComparison, after: Key | None, upto: Key | None) -> Machine[int]:
         page = yield from self._fetch_first_page(after, upto)
         while page:
-            self._count_compared(len(page))
+            self.count_compared(len(page))
             keys.compare_keys(page)
             if page[-1] == after:
                 break  # the target shows it as it was given, so the next page would be this one again
@@ -194,7 +194,8 @@ class Sweep:
         """Convert a bound from a key of the source to a key of the target."""
         return None if key is None else self._active.convert_keys([key])[0]
 
-    def _count_compared(self, more: int) -> None:
+    def count_compared(self, more: int) -> None:
+        """Count keys and events. Raises TakesLongError if they become too many for an impatient attempt."""
         self._looked += more
         if self._looked > MAX_QUICK_SWEEP_KEYS and not self._patient:
             raise TakesLongError(

@@ -243,7 +243,9 @@ class EnvelopeReader(RecordReader):
                 return RowsRemoved(self._mark, event)
             case "k":
                 active = self._active
-                return KeysRead(self._mark, () if active is None else active.convert_keys(event.keys or ()))
+                if active is None or not active.is_key_given:
+                    return KeysRead(self._mark, ())
+                return KeysRead(self._mark, active.convert_keys(event.keys or ()))
         return TopicNotice(self._mark, event)
 
 
