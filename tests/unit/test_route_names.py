@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -261,6 +262,46 @@ def test_a_column_that_is_dropped_and_added_is_another_one_under_its_name_in_the
     there = build_desired_table(SOURCE, to)
     with pytest.raises(CopyNeededError, match="already has a column note_"):
         planned(SOURCE, ColumnChanges(added=("note",)), to, before=gone.stored, there=there)
+
+
+@pytest.mark.parametrize("policy", ["ignore", "lenient", "evolve"])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("spelled", ["n_", "N_"])
+def test_a_column_that_takes_the_place_of_a_dropped_one_in_the_target_needs_a_copy(
+    policy: SchemaChangePolicy, shared: bool, spelled: str
+) -> None:
+    """`note` is dropped and `n_` is added, and the route gives `note` the name `n_`: a column with values of
+    others, or of `lenient`, is not dropped."""
+    to, before = routed(note="n_"), StoredDefinition(SOURCE, {"note": spelled}, route_names={"note": "n_"})
+    real = build_desired_table(SOURCE, to, before.names)
+    after = structs.replace(
+        SOURCE,
+        columns=tuple(structs.replace(c, name="n_") if c.name == "note" else c for c in SOURCE.columns),
+    )
+    columns = ColumnChanges(added=("n_",), dropped=("note",))
+    change = TableChange(before, after, policy, columns)
+    others = (real,) if shared else ()
+    same = EXACT if spelled == "n_" else FOLDING
+    if policy == "evolve" and not shared:
+        first, second = steps(plan_change(change, real, to, others, same))
+        assert isinstance(first, DropColumn | AddColumn)
+        assert isinstance(second, DropColumn | AddColumn)
+        return
+    with pytest.raises(CopyNeededError, match=f"column {spelled}"):
+        plan_change(change, real, to, others, same)
+    copied = plan_change(replace(change, rewrite=True), real, to, others, same)
+    assert not [step for step in steps(copied) if isinstance(step, DropColumn | AddColumn)]
+
+
+def test_an_unfinished_change_does_not_drop_a_column_that_another_source_now_writes() -> None:
+    to, before = routed(note="note_"), named(note="note_")
+    change = TableChange(before, SOURCE, "evolve", ColumnChanges(added=("note",), dropped=("note",)))
+    real = build_desired_table(SOURCE, to)
+    begun = replace(change, planned=plan_change(change, real, to, (), EXACT).stored)
+    assert steps(plan_change(begun, real, to, (), EXACT))
+    with pytest.raises(CopyNeededError, match="other sources write it"):
+        plan_change(begun, real, to, (real,), EXACT)
+    assert steps(plan_change(replace(begun, statements_done=True), real, to, (real,), EXACT)) == []
 
 
 def test_a_name_that_the_target_spells_otherwise_is_kept_in_every_later_change() -> None:
