@@ -319,12 +319,36 @@ def test_a_name_that_the_target_spells_otherwise_is_kept_in_every_later_change()
     assert explain_changed_names(later.stored, to) == ""
 
 
+def test_a_name_that_the_target_spells_as_the_source_does_needs_no_copy() -> None:
+    """The target has `note`, and does not distinguish it from the route's `NOTE`."""
+    real, to = build_desired_table(SOURCE, routed()), routed(note="NOTE")
+    first = prepare_definition(
+        session(real, FOLDING), StoredDefinition(SOURCE), source_name="b1", routes=(route(note="NOTE"),),
+        create=False,
+    )  # fmt: skip
+    copied = planned(SOURCE, ColumnChanges(), to, before=StoredDefinition(SOURCE), rewrite=True, there=real,
+                     same=FOLDING)  # fmt: skip
+    assert steps(copied) == []
+    for stored in (first.stored, copied.stored):
+        assert (stored.names, stored.route_names) == ({"note": "note"}, {"note": "NOTE"})
+        assert explain_changed_names(stored, to) == ""
+        again = load(stored, route(note="NOTE"), real, FOLDING)
+        assert (again.stored, again.text) == (stored, stored.encode())
+    later = planned(
+        added(SOURCE, "w"), ColumnChanges(added=("w",)), to, before=first.stored, there=real, same=FOLDING
+    )
+    assert explain_changed_names(later.stored, to) == ""
+    gone = planned(renamed(SOURCE, "note", "x"), ColumnChanges(renamed={"note": "x"}), to,
+                   before=first.stored, there=real, same=FOLDING)  # fmt: skip
+    assert (steps(gone), gone.stored.names) == ([RenameColumn("note", "x")], {})
+
+
 # --- a changed route
 
 
-def load(stored: StoredDefinition, to: TableRoute, real: Table) -> Any:
+def load(stored: StoredDefinition, to: TableRoute, real: Table, same: NameRules = EXACT) -> Any:
     spec = UnitSpec(ApplyUnit("p", "rl.b1.bank.acct"), "b1", 1, "id", (to,), 1)
-    return load_active_definition(spec, session(real), stored.encode(), {})
+    return load_active_definition(spec, session(real, same), stored.encode(), {})
 
 
 @pytest.mark.parametrize(
