@@ -490,6 +490,11 @@ def test_a_route_has_names_for_columns(tmp_path: Any) -> None:
         ("rename: {colums: {a: b}}", "hq", "did you mean 'columns'?"),
         ("rename: {columns: {a: x}}\n        kafka: {key: [x]}", "topics", "write the source's name, 'a'"),
         (
+            "rename: {columns: {branch: b}}\n        kafka: {key: [branch]}",
+            "topics",
+            "another name under `add`",
+        ),
+        (
             "rename: {columns: {a: x}}\n        kafka: {where: {x: [v]}}",
             "topics",
             "write the source's name, 'a'",
@@ -506,7 +511,9 @@ def test_a_name_that_no_table_has_is_reported_with_the_nearest_one(tmp_path: Any
     flow = TableFlow("p", "b1", SOURCE, "hq", routed())
     found = {each.message.split("'")[1]: each for each in yield_rename_findings(config, "p", [flow])}
     assert found.keys() == {"noet", "Note", "zzz"}
-    assert found["noet"].remedy == found["Note"].remedy == "remove the entry, or write 'note'"
-    assert found["zzz"].remedy == "remove the entry"
+    assert {each.level for each in found.values()} == {"warning"}, "its column may come later"
+    keep = "keep the entry for a column that comes later"
+    assert found["noet"].remedy == found["Note"].remedy == f"write 'note', or {keep}"
+    assert found["zzz"].remedy == f"remove the entry, or {keep}"
     assert found["noet"].place.endswith(":15")
     assert list(yield_rename_findings(config, "p", [])) == []
