@@ -1,13 +1,13 @@
 """The map from the source's names of columns to the target's: how it begins, follows a change and is applied.
 
-It has only the columns whose names differ. It is part of the stored definition (consumer.tables.stored),
-and a column of the source that gets another name leaves it. Everything that runs after routing sees the
-target's names only. Without I/O.
+It has only the columns whose names differ, and those to which the route gives a name. It is part of the
+stored definition (consumer.tables.stored), and a column of the source that gets another name leaves it.
+Everything that runs after routing sees the target's names only. Without I/O.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -34,14 +34,20 @@ def follow_route(
 
 
 def adopt_spelling(
-    names: Mapping[str, str], columns: Iterable[str], spelled: Mapping[str, str]
+    names: Mapping[str, str],
+    columns: Iterable[str],
+    spelled: Mapping[str, str],
+    by_route: Container[str] = (),
 ) -> dict[str, str]:
     """Return the map of `columns` with the target's spelling.
 
-    `spelled`: name in the target → how the target spells it.
+    `spelled`: name in the target → how the target spells it. `by_route`: the columns to which the route
+    gives a name. They stay in the map even if the target spells it as the source does: otherwise the route's
+    name would look like a new one.
     """
     now = {name: names.get(name, name) for name in columns}
-    return {name: at for name, there in now.items() if (at := spelled.get(there, there)) != name}
+    found = {name: spelled.get(there, there) for name, there in now.items()}
+    return {name: there for name, there in found.items() if there != name or name in by_route}
 
 
 def translate_changes(

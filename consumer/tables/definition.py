@@ -166,7 +166,7 @@ def prepare_definition(
             )
             there = real or _read_real_table(session, expected, create, missing_error)
             spelled = match_other_spellings(expected, there, {}, (), same)
-            names = adopt_spelling(stored.names, source.column_names, spelled)
+            names = adopt_spelling(stored.names, source.column_names, spelled, stored.route_names)
             stored = with_(stored, names=names)
             expected = build_stored_table(stored, routed)
             stored = _record_unmapped(stored, expected, there, routed, same)

@@ -41,7 +41,8 @@ class StoredDefinition:
 
     table: Table
     names: Mapping[str, str] = field(default_factory=dict)
-    """Columns of the source that have another name in the target: source name → target name."""
+    """Columns of the source that have another name in the target: source name → target name. A column to
+    which the route gives a name is among them even if the target spells it as the source does."""
     retained_columns: tuple[str, ...] = ()
     """Columns of the target that this unit wrote earlier and that still have its old values."""
     rows_missing: bool = False

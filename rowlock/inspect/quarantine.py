@@ -30,7 +30,9 @@ from consumer.ordering.netchange import refuse_losses
 from consumer.spark.pipeline import build_connector_modes, build_pipeline_routes
 from consumer.tables.definition import ActiveDefinition, prepare_definition
 from consumer.tables.held_events import build_final_change
-from consumer.tables.stored import decode_stored
+from consumer.tables.router import TableRoute, resolve_route
+from consumer.tables.stored import StoredDefinition, decode_stored
+from consumer.tables.target_checks import explain_changed_names
 from consumer.targets.base import UnitTarget
 from consumer.targets.batches import BatchFenced, BatchTarget, ProgressChange
 from consumer.targets.session import SqlSession
@@ -39,6 +41,7 @@ from rowlock.views.target import read_known_topics, target_session
 from schemas.config.kinds.targets import find_target_kind
 from schemas.config.model import Config
 from schemas.config.servers import KafkaTargetConfig
+from schemas.findings import format_copy_remedy, format_debezium_remedy
 from schemas.wire.records import parse_topic_source
 
 
@@ -250,15 +253,17 @@ class _OwnedUnit:
         lanes, before = session.read_progress(unit)
         if not lanes or before is None or before.definition is None:
             raise CommandError(f"{unit.topic}: the target has no progress of pipeline {unit.pipeline} for it")
+        options = config.pipelines[unit.pipeline]
+        source = parse_topic_source(unit.topic)
+        routes = build_pipeline_routes(config, options)
+        stored = decode_stored(before.definition)
+        debezium = build_connector_modes(config.sources.get(source))
+        _require_stored_names(stored, source, routes, debezium=debezium is not None)
         epoch, _, _ = session.take_over(unit, lanes[0].topic_id, lanes[0].layout, len(lanes))
         if before.stopped:
             # the reason why it waits for a person has not changed
             session.stop_unit(unit, epoch, before.stopped, was=before.stopped)
         guards, _, _ = session.begin_attempt(unit, epoch)
-        options = config.pipelines[unit.pipeline]
-        source = parse_topic_source(unit.topic)
-        routes = build_pipeline_routes(config, options)
-        stored = decode_stored(before.definition)
         return cls(
             config,
             session,
@@ -270,9 +275,21 @@ class _OwnedUnit:
                 source_name=source,
                 routes=routes,
                 create=False,
-                debezium=build_connector_modes(config.sources.get(source)),
+                debezium=debezium,
             ),
         )
+
+
+def _require_stored_names(
+    stored: StoredDefinition, source: str, routes: tuple[TableRoute, ...], *, debezium: bool
+) -> None:
+    """Raise CommandError if the target table still waits for a copy that gives its columns the route's names:
+    a row would be written under names that mean other columns there.
+    """
+    table = stored.table
+    if why := explain_changed_names(stored, resolve_route(routes, source, table.db, table.name)):
+        remedy = (format_debezium_remedy if debezium else format_copy_remedy)(table.db, table.name)
+        raise CommandError(why, remedy)
 
 
 def _resolve_unit(

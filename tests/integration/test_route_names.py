@@ -98,7 +98,7 @@ def names_are_reported(system: WholeRun) -> None:
     assert "rename: {columns: {COLUMN: NAME}}" in found.output
     rename(system, **RENAMES, ctdi="x")
     found = system.invoke("check")
-    assert found.exit_code == 1
+    assert found.exit_code == 0, "its column may come later"
     assert "has a column 'ctdi'" in found.output
     assert "write 'ctid'" in found.output
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from consumer.tables.event_decoder import make_event_decoder, make_image_convert
 from consumer.tables.held_events import build_final_change, decode_quarantined_event
 from consumer.tables.router import TableRoute, build_desired_table, build_target_table, resolve_route
 from consumer.tables.stored import StoredDefinition
+from rowlock.errors import CommandError
 from rowlock.inspect import quarantine
 from rowlock.inspect.quarantine import (
     EntrySelection,
@@ -189,6 +191,25 @@ def test_a_unit_that_waits_for_a_person_goes_on_waiting(tmp_path: Path, stopped:
     assert target.state.unit.stopped == stopped
 
 
+@pytest.mark.parametrize("how", ["retry", "skip"])
+def test_no_row_is_written_under_names_that_the_target_gets_with_a_copy(tmp_path: Path, how: str) -> None:
+    """The exchanged names of a changed route would put each value into the other column."""
+    table, unit = account_table(), ApplyUnit("p", "rowlock.b1.bank.acct")
+    target = FakeTarget()
+    session: Any = FakeSession(target)
+    session.take_over(unit, "id", build_initial_layout((), 1).encode(), 1)
+    session.create_table(structs.replace(table, db="public"))
+    target.state.unit = UnitState(encode_table(table).decode(), None, None)
+    file = tmp_path / "c.yaml"
+    file.write_text(CONFIG.replace('"public.{table}"', RENAMING).replace("events: debezium, ", ""))
+    before = session.read_progress(unit)
+    take = partial(quarantine._OwnedUnit.take_over, load_config(file), session, unit)
+    with pytest.raises(CommandError, match=r"`rename` changed .* note from note to owner") as found:
+        quarantine._resolve_owned(take, how, [], ResolveOutcome())
+    assert found.value.problem.action.startswith("rowlock copy bank.acct")
+    assert session.read_progress(unit) == before, "the running unit is not fenced"
+
+
 def test_what_the_target_refuses_again_is_reported_as_held() -> None:
     def refuse(*_: object) -> None:
         raise RefusedError("still too long")
@@ -211,6 +232,7 @@ targets:
 pipelines:
   p: {sources: [b1], target: hq, routes: [{from: bank.*, to: "public.{table}"}]}
 """
+RENAMING = '"public.{table}", rename: {columns: {note: owner, owner: note}}'
 
 
 def test_an_event_that_was_held_before_a_column_came_has_there_what_the_source_gave_to_its_row() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -263,6 +264,46 @@ def test_a_column_that_is_dropped_and_added_is_another_one_under_its_name_in_the
         planned(SOURCE, ColumnChanges(added=("note",)), to, before=gone.stored, there=there)
 
 
+@pytest.mark.parametrize("policy", ["ignore", "lenient", "evolve"])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("spelled", ["n_", "N_"])
+def test_a_column_that_takes_the_place_of_a_dropped_one_in_the_target_needs_a_copy(
+    policy: SchemaChangePolicy, shared: bool, spelled: str
+) -> None:
+    """`note` is dropped and `n_` is added, and the route gives `note` the name `n_`: a column with values of
+    others, or of `lenient`, is not dropped."""
+    to, before = routed(note="n_"), StoredDefinition(SOURCE, {"note": spelled}, route_names={"note": "n_"})
+    real = build_desired_table(SOURCE, to, before.names)
+    after = structs.replace(
+        SOURCE,
+        columns=tuple(structs.replace(c, name="n_") if c.name == "note" else c for c in SOURCE.columns),
+    )
+    columns = ColumnChanges(added=("n_",), dropped=("note",))
+    change = TableChange(before, after, policy, columns)
+    others = (real,) if shared else ()
+    same = EXACT if spelled == "n_" else FOLDING
+    if policy == "evolve" and not shared:
+        first, second = steps(plan_change(change, real, to, others, same))
+        assert isinstance(first, DropColumn | AddColumn)
+        assert isinstance(second, DropColumn | AddColumn)
+        return
+    with pytest.raises(CopyNeededError, match=f"column {spelled}"):
+        plan_change(change, real, to, others, same)
+    copied = plan_change(replace(change, rewrite=True), real, to, others, same)
+    assert not [step for step in steps(copied) if isinstance(step, DropColumn | AddColumn)]
+
+
+def test_an_unfinished_change_does_not_drop_a_column_that_another_source_now_writes() -> None:
+    to, before = routed(note="note_"), named(note="note_")
+    change = TableChange(before, SOURCE, "evolve", ColumnChanges(added=("note",), dropped=("note",)))
+    real = build_desired_table(SOURCE, to)
+    begun = replace(change, planned=plan_change(change, real, to, (), EXACT).stored)
+    assert steps(plan_change(begun, real, to, (), EXACT))
+    with pytest.raises(CopyNeededError, match="other sources write it"):
+        plan_change(begun, real, to, (real,), EXACT)
+    assert steps(plan_change(replace(begun, statements_done=True), real, to, (real,), EXACT)) == []
+
+
 def test_a_name_that_the_target_spells_otherwise_is_kept_in_every_later_change() -> None:
     to, real = routed(note="NOTE_"), build_desired_table(SOURCE, routed(note="note_"))
     found = prepare_definition(
@@ -278,12 +319,36 @@ def test_a_name_that_the_target_spells_otherwise_is_kept_in_every_later_change()
     assert explain_changed_names(later.stored, to) == ""
 
 
+def test_a_name_that_the_target_spells_as_the_source_does_needs_no_copy() -> None:
+    """The target has `note`, and does not distinguish it from the route's `NOTE`."""
+    real, to = build_desired_table(SOURCE, routed()), routed(note="NOTE")
+    first = prepare_definition(
+        session(real, FOLDING), StoredDefinition(SOURCE), source_name="b1", routes=(route(note="NOTE"),),
+        create=False,
+    )  # fmt: skip
+    copied = planned(SOURCE, ColumnChanges(), to, before=StoredDefinition(SOURCE), rewrite=True, there=real,
+                     same=FOLDING)  # fmt: skip
+    assert steps(copied) == []
+    for stored in (first.stored, copied.stored):
+        assert (stored.names, stored.route_names) == ({"note": "note"}, {"note": "NOTE"})
+        assert explain_changed_names(stored, to) == ""
+        again = load(stored, route(note="NOTE"), real, FOLDING)
+        assert (again.stored, again.text) == (stored, stored.encode())
+    later = planned(
+        added(SOURCE, "w"), ColumnChanges(added=("w",)), to, before=first.stored, there=real, same=FOLDING
+    )
+    assert explain_changed_names(later.stored, to) == ""
+    gone = planned(renamed(SOURCE, "note", "x"), ColumnChanges(renamed={"note": "x"}), to,
+                   before=first.stored, there=real, same=FOLDING)  # fmt: skip
+    assert (steps(gone), gone.stored.names) == ([RenameColumn("note", "x")], {})
+
+
 # --- a changed route
 
 
-def load(stored: StoredDefinition, to: TableRoute, real: Table) -> Any:
+def load(stored: StoredDefinition, to: TableRoute, real: Table, same: NameRules = EXACT) -> Any:
     spec = UnitSpec(ApplyUnit("p", "rl.b1.bank.acct"), "b1", 1, "id", (to,), 1)
-    return load_active_definition(spec, session(real), stored.encode(), {})
+    return load_active_definition(spec, session(real, same), stored.encode(), {})
 
 
 @pytest.mark.parametrize(
@@ -425,6 +490,11 @@ def test_a_route_has_names_for_columns(tmp_path: Any) -> None:
         ("rename: {colums: {a: b}}", "hq", "did you mean 'columns'?"),
         ("rename: {columns: {a: x}}\n        kafka: {key: [x]}", "topics", "write the source's name, 'a'"),
         (
+            "rename: {columns: {branch: b}}\n        kafka: {key: [branch]}",
+            "topics",
+            "another name under `add`",
+        ),
+        (
             "rename: {columns: {a: x}}\n        kafka: {where: {x: [v]}}",
             "topics",
             "write the source's name, 'a'",
@@ -441,7 +511,9 @@ def test_a_name_that_no_table_has_is_reported_with_the_nearest_one(tmp_path: Any
     flow = TableFlow("p", "b1", SOURCE, "hq", routed())
     found = {each.message.split("'")[1]: each for each in yield_rename_findings(config, "p", [flow])}
     assert found.keys() == {"noet", "Note", "zzz"}
-    assert found["noet"].remedy == found["Note"].remedy == "remove the entry, or write 'note'"
-    assert found["zzz"].remedy == "remove the entry"
+    assert {each.level for each in found.values()} == {"warning"}, "its column may come later"
+    keep = "keep the entry for a column that comes later"
+    assert found["noet"].remedy == found["Note"].remedy == f"write 'note', or {keep}"
+    assert found["zzz"].remedy == f"remove the entry, or {keep}"
     assert found["noet"].place.endswith(":15")
     assert list(yield_rename_findings(config, "p", [])) == []

@@ -355,6 +355,10 @@ STATEMENTS: tuple[Statement, ...] = (
     _renamed(
         "ALTER TABLE t DROP COLUMN v, ADD COLUMN v VARCHAR(20)", TABLE, _of(dropped=("v",), added=("v",))
     ),
+    _renamed(
+        "ALTER TABLE t DROP COLUMN v, ADD COLUMN v_ VARCHAR(20)", changed(TABLE, "v", name="v_"),
+        _of(dropped=("v",), added=("v_",)),
+    ),
     _renamed_later("ALTER TABLE t RENAME COLUMN v TO w", changed(TABLE, "v", name="w"),
      _of(renamed={"v": "w"})),
     _renamed_later("ALTER TABLE t ADD w INT", added(TABLE), _adds),

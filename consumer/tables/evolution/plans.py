@@ -107,6 +107,7 @@ def plan_change(
         statements_done=change.statements_done,
         with_unique_indexes=change.with_unique_indexes,
     )
+    _refuse_shared_drops(goal, real)
     if change.planned is None and not change.rewrite:
         _refuse_old_values(goal, before, real)
     left = {*map(goal.get_new_name, before.retained_columns), *list_retained_columns(real, goal)} - {
@@ -186,6 +187,23 @@ def _refuse_spelling(change: TableChange, there: Mapping[str, str], real: Table)
                 f"target table {real.db}.{real.name} already has a column {spelled}, whose name its "
                 f"server does not distinguish from {name}, which is new or renamed at the source; its "
                 "values may differ from the source's",
+                cause="definition",
+            )
+
+
+def _refuse_shared_drops(goal: TargetGoal, real: Table) -> None:
+    """Raise CopyNeededError if a column that the target would drop and add again has values to keep: other
+    sources', or those that the policy keeps.
+
+    Two names at the source may be one in the target, by the route.
+    """
+    for name in sorted(goal.replaced_names.intersection(real.column_names)):
+        shared = goal.is_shared(name)
+        if goal.policy != "evolve" or shared:
+            why = "other sources write it" if shared else f"`schema_changes: {goal.policy}` drops nothing"
+            raise CopyNeededError(
+                f"target table {real.db}.{real.name} has the column {name} for a column that was dropped at "
+                f"the source and for the new one that takes its place, and {why}",
                 cause="definition",
             )
 

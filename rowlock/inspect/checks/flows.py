@@ -45,9 +45,9 @@ def list_flows(config: Config, tables: dict[str, list[Table]]) -> list[TableFlow
 
 
 def yield_rename_findings(config: Config, pipeline: str, flows: list[TableFlow]) -> Iterator[Finding]:
-    """Yield an error for each entry of `rename` for which no table of its route has a column.
+    """Yield a warning for each entry of `rename` for which no table of its route has a column.
 
-    `flows`: of the pipeline.
+    A column may come later, and a source may be out of reach now. `flows`: of the pipeline.
     """
     routes = config.pipelines[pipeline].routes
     tables: dict[int, list[Table]] = {}
@@ -61,11 +61,12 @@ def yield_rename_findings(config: Config, pipeline: str, flows: list[TableFlow])
             if name not in columns:
                 close = get_close_matches(name.lower(), {each.lower(): each for each in columns}, n=1)
                 spelled = next((each for each in columns if [each.lower()] == close), None)
+                keep = "keep the entry for a column that comes later"
                 yield Finding(
-                    "error",
+                    "warning",
                     config.find_line("pipelines", pipeline, "routes", str(at), "rename", "columns", name),
-                    f"no table of the route {routes[at].from_} has a column {name!r}",
-                    f"remove the entry, or write {spelled!r}" if spelled else "remove the entry",
+                    f"no table of the route {routes[at].from_} that could be read has a column {name!r}",
+                    f"write {spelled!r}, or {keep}" if spelled else f"remove the entry, or {keep}",
                 )
 
 

@@ -135,6 +135,9 @@ def _check_topic(topic: TopicConfig, route: Route, place: KeyPath, document: Yam
         for column in new_names.keys() & {*getattr(topic, key)}:
             seen = f"{column!r} is the name that `rename` gives to {new_names[column]!r} in the records"
             document.add_problem((*place, key), seen, f"write the source's name, {new_names[column]!r}")
+        for column in renames.keys() & route.add.keys() & {*getattr(topic, key)}:
+            seen = f"{column!r} may be the column of `add`, or the source's, to which `rename` gives a name"
+            document.add_problem((*place, key), seen, "give the added column another name under `add`")
     needed = dict.fromkeys(topic.key, "the routing key") | dict.fromkeys(
         route.add, "`add` puts it into the primary key"
     )
