@@ -12,7 +12,7 @@ from consumer.attempt.effects import BeginAttempt, Machine, ask_driver
 from consumer.attempt.evolution.machine import TableChanges
 from consumer.attempt.readers.debezium import DebeziumReader
 from consumer.attempt.readers.reader import EnvelopeReader, RecordReader, build_undefined_error
-from consumer.attempt.recovery import can_recover, recover_keys
+from consumer.attempt.recovery import can_recover, find_untried_keys, log_foreign_entries, recover_keys
 from consumer.attempt.reports import LaneFigures
 from consumer.attempt.spec import UnitSpec, build_initial_layout
 from consumer.attempt.transactions import AttemptProgress, retry_transient
@@ -22,7 +22,6 @@ from consumer.ordering.fold import recompute_folded_keys
 from consumer.ordering.layout import Layout, compute_keys_fingerprint
 from consumer.ordering.model import QuarantineEntry, RowChange, UnitState
 from consumer.ordering.progress import LaneMark, ResumePlan, plan_resume, relay_rows
-from consumer.ordering.recovery import is_queued
 from consumer.tables.definition import ActiveDefinition
 from schemas.findings import START_OVER
 from schemas.problems import Problem, decode_problem
@@ -76,6 +75,8 @@ class AttemptState:
         self.reader.begin_reading(self.progress.rows, self.active_definition)
         self.mark = (lowest.offset, lowest.position, lowest.gen, lowest.commit_ts_ms)
         self.applier = self._make_applier()
+        if self.active_definition is not None:
+            log_foreign_entries(self.spec.unit, self.active_definition, self.quarantine)
 
     def _make_applier(self) -> Applier | None:
         active = self.active_definition
@@ -144,7 +145,7 @@ class AttemptState:
         active = self.active_definition
         if active is None or not can_recover(active):
             return
-        if not self.progress.level or not (applier.has_queued or any(map(is_queued, self.quarantine))):
+        if not self.progress.level or not (applier.has_queued or find_untried_keys(active, self.quarantine)):
             return
         remaining = yield from recover_keys(self.spec.unit, active, self.progress, replace=self.spec.replace)
         if remaining is not None:

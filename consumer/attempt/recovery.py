@@ -7,12 +7,14 @@ lanes and their number do not matter, and a refused trial never divides a batch 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 
 import msgspec
 import structlog
 
 from consumer.attempt.applier import LOGGED_KEYS
+from consumer.attempt.copies.quarantined_keys import format_entry_table
 from consumer.attempt.effects import Machine, ReadQuarantine, ask_driver
 from consumer.attempt.operations import (
     CloseQuarantine,
@@ -22,14 +24,22 @@ from consumer.attempt.operations import (
     WriteChanges,
 )
 from consumer.attempt.transactions import AttemptProgress, retry_transient
-from consumer.errors import RefusedError
+from consumer.errors import RefusedError, TransientError
 from consumer.ordering.fold import recompute_folded_keys
 from consumer.ordering.lanes.batches import encode_displacing
 from consumer.ordering.model import ApplyUnit, ChangeId, NetChange, QuarantineEntry
 from consumer.ordering.netchange import refuse_losses, sort_keys
-from consumer.ordering.recovery import HeldKey, RecoveryPlan, Trial, list_untried_keys, record_reason
+from consumer.ordering.recovery import (
+    MAX_TRIAL_KEYS,
+    HeldKey,
+    RecoveryPlan,
+    Trial,
+    is_queued,
+    list_untried_keys,
+    record_reason,
+)
 from consumer.tables.definition import ActiveDefinition
-from consumer.tables.held_events import build_final_change
+from consumer.tables.held_events import build_final_change, decode_quarantined_key
 from schemas.table.model import Row
 
 log = structlog.get_logger(__name__)
@@ -52,41 +62,91 @@ def recover_keys(
     While a statement's removed rows are a debt, keys without a later change wait for the key sweep, which may
     have passed them: their rows would stay for ever.
 
-    All lanes have drained and are at one offset. `replace`: `conflicts: replace`. Raises TransientError
-    and AttemptLostError; what is untried then stays so.
+    All lanes have drained and are at one offset. `replace`: `conflicts: replace`. A key whose trial fails
+    for now stays untried. Raises AttemptLostError, and TransientError if the quarantine cannot be read or
+    written; what is untried then stays so.
     """
     held = yield from retry_transient(lambda: ask_driver(ReadQuarantine()))
-    debt = active.stored.removed
-    entries = recompute_folded_keys(held, active.target)
-    untried = list_untried_keys(entries, None if debt is None else debt.offset)
+    untried = find_untried_keys(active, held)
     if not untried:
         return None
-    plan = RecoveryPlan(untried, replace=replace)
+    remaining = {(entry.offset, entry.part): entry for entry in held}
+    plan, began = RecoveryPlan(untried, replace=replace), time.monotonic()
     while (trial := plan.choose_trial()) is not None:
-        try:
-            yield from progress.commit_once(_build_operations(active, trial))
-        except RefusedError as error:
-            plan.record_refusal(error)
-        else:
-            plan.record_recovery()
-            _log_recovery(unit, trial)
-    return (yield from _record_outcome(progress, plan, held))
+        if plan.may_end(trial, time.monotonic() - began):
+            log.info("quarantined rows left for later", pipeline=unit.pipeline, topic=unit.topic)
+            break
+        yield from _try_keys(unit, active, progress, plan, trial)
+        yield from _record_refusals(unit, progress, plan.take_refusals(), remaining)
+    for key in plan.recovered:
+        _remove_entries(remaining, key.ids)
+    return list(remaining.values())
 
 
-def _record_outcome(
-    progress: AttemptProgress, plan: RecoveryPlan, held: Iterable[QuarantineEntry]
-) -> Machine[Sequence[QuarantineEntry]]:
-    """Write the reasons of the refused keys, and return all entries that remain."""
-    dropped: list[ChangeId] = []
-    entries: list[QuarantineEntry] = []
-    for key, error in plan.refused:
-        ids, newest = record_reason(key, error)
-        dropped += ids
-        entries.append(newest)
-    if dropped:
+def _try_keys(
+    unit: ApplyUnit, active: ActiveDefinition, progress: AttemptProgress, plan: RecoveryPlan, trial: Trial
+) -> Machine[None]:
+    """Try the final images of a trial once, and report the outcome to the plan."""
+    try:
+        yield from progress.commit_once(_build_operations(active, trial), tries=1)
+    except RefusedError as error:
+        plan.record_refusal(error)
+    except TransientError as error:
+        if (key := plan.record_failure()) is not None:
+            _log_failure(unit, key, error)
+    else:
+        plan.record_recovery()
+        _log_recovery(unit, trial)
+
+
+def _record_refusals(
+    unit: ApplyUnit,
+    progress: AttemptProgress,
+    refused: Sequence[tuple[HeldKey, RefusedError]],
+    remaining: dict[ChangeId, QuarantineEntry],
+) -> Machine[None]:
+    """Write the reasons of refused keys into the quarantine, and into `remaining`."""
+    for at in range(0, len(refused), MAX_TRIAL_KEYS):
+        changes = [record_reason(key, error) for key, error in refused[at : at + MAX_TRIAL_KEYS]]
+        dropped = [place for ids, _ in changes for place in ids]
+        entries = [newest for _, newest in changes]
         yield from progress.commit_once([DropQuarantined(dropped), QuarantineEvents(entries)])
-    left = {*dropped, *(place for key in plan.recovered for place in key.ids)}
-    return [entry for entry in held if (entry.offset, entry.part) not in left] + entries
+        _remove_entries(remaining, dropped)
+        remaining |= {(entry.offset, entry.part): entry for entry in entries}
+
+
+def _remove_entries(remaining: dict[ChangeId, QuarantineEntry], ids: Iterable[ChangeId]) -> None:
+    for place in ids:
+        remaining.pop(place, None)
+
+
+def find_untried_keys(active: ActiveDefinition, held: Iterable[QuarantineEntry]) -> list[HeldKey]:
+    """Return the untried keys of the unit's present table and key."""
+    debt = active.stored.removed
+    return list_untried_keys(
+        (entry for entry in recompute_folded_keys(held, active.target) if _is_of(active, entry)),
+        None if debt is None else debt.offset,
+    )
+
+
+def log_foreign_entries(unit: ApplyUnit, active: ActiveDefinition, held: Iterable[QuarantineEntry]) -> None:
+    """Log the entries that only queue and are never tried, because they are of another table or key."""
+    foreign = [entry for entry in held if is_queued(entry) and not _is_of(active, entry)]
+    if foreign:
+        log.warning(
+            "quarantined rows of another table or key left alone",
+            pipeline=unit.pipeline, topic=unit.topic, table=format_entry_table(active), rows=len(foreign),
+            tables=sorted({entry.table for entry in foreign})[:LOGGED_KEYS],
+            keys=[entry.key for entry in foreign[:LOGGED_KEYS]],
+            remedy="they were quarantined before the route or the key was changed: look at them with rowlock "
+            "quarantine list, and drop what is no longer needed with rowlock quarantine skip",
+        )  # fmt: skip
+
+
+def _is_of(active: ActiveDefinition, entry: QuarantineEntry) -> bool:
+    """Return whether an entry is of the present table and has a key of the present width."""
+    width = len(decode_quarantined_key(entry.key))
+    return entry.table == format_entry_table(active) and width == len(active.target.key_at)
 
 
 def _build_operations(active: ActiveDefinition, trial: Trial) -> list[Operation]:
@@ -132,4 +192,12 @@ def _log_recovery(unit: ApplyUnit, trial: Trial) -> None:
         "quarantined rows recovered",
         pipeline=unit.pipeline, topic=unit.topic, table=trial.keys[0].newest.table, rows=len(trial.keys),
         keys=[key.newest.key for key in trial.keys[:LOGGED_KEYS]],
+    )  # fmt: skip
+
+
+def _log_failure(unit: ApplyUnit, key: HeldKey, error: TransientError) -> None:
+    log.warning(
+        "quarantined row not tried",
+        pipeline=unit.pipeline, topic=unit.topic, table=key.newest.table, key=key.newest.key,
+        reason=str(error)[:300], remedy="none: it is tried again after the next records of the topic",
     )  # fmt: skip

@@ -29,12 +29,12 @@ RESOLVE_TRIES = 8
 """Connections tried to read the outcome of a commit, the pause doubling in between: about 6 s."""
 
 
-def retry_transient(act: Callable[[], Machine[T]]) -> Machine[T]:
-    """Run `act` and return its result. A TransientError is retried a few times, then raised."""
-    for tries in range(1, MAX_TRANSACTION_TRIES):
+def retry_transient(act: Callable[[], Machine[T]], *, tries: int = MAX_TRANSACTION_TRIES) -> Machine[T]:
+    """Run `act` and return its result. A TransientError is retried until `tries` have failed, then raised."""
+    for failed in range(1, tries):
         with suppress(TransientError):
             return (yield from act())
-        yield Sleep(pause_after(tries, FIRST_RETRY_DELAY_S))
+        yield Sleep(pause_after(failed, FIRST_RETRY_DELAY_S))
     return (yield from act())
 
 
@@ -91,15 +91,22 @@ class AttemptProgress:
         rows = list(self.rows)
         yield from self._run_transaction(Transact(0, rows, operations), rows)
 
-    def commit_once(self, operations: Sequence[Operation]) -> Machine[None]:
+    def commit_once(
+        self, operations: Sequence[Operation], *, tries: int = MAX_TRANSACTION_TRIES
+    ) -> Machine[int]:
         """Carry out `operations`, which must not be repeated, in a transaction that guards all lanes and
         moves none.
 
-        Raises AttemptLostError if the outcome is unknown. The lanes do not show it, so `operations`
+        Returns the number of displaced rows. Raises TransientError if `tries` tries fail, and
+        AttemptLostError if the outcome is unknown. The lanes do not show it, so `operations`
         write into the unit's row what the next attempt needs to recognise it.
         """
         rows = list(self.rows)
-        yield from retry_transient(lambda: self._run_transaction(Transact(0, rows, operations), None))
+        return (
+            yield from retry_transient(
+                lambda: self._run_transaction(Transact(0, rows, operations), None), tries=tries
+            )
+        )
 
     def move_idle(self, lanes: Sequence[int], mark: LaneMark) -> Machine[None]:
         """Move `lanes`, which have nothing to apply, to `mark`.

@@ -17,7 +17,7 @@ first entry (since when, and why) and its newest; the ones in between can never 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -28,6 +28,11 @@ from schemas.table.model import Key
 
 MAX_TRIAL_KEYS = 500
 """Keys that one transaction tries."""
+MAX_SECONDS = 0.5
+"""Seconds after which no further trial begins."""
+MAX_FAILURES = 12
+"""Trials that may fail for now, each after the target's limit for lock waits: enough to isolate one of
+`MAX_TRIAL_KEYS` keys."""
 
 
 def is_queued(entry: QuarantineEntry) -> bool:
@@ -98,14 +103,20 @@ class Trial:
     keys: tuple[HeldKey, ...]
     displacing: bool = False
     """Whether rows of other keys that have one of their unique values are displaced."""
+    last: bool = False
+    """Whether its key failed before: it is not tried a third time."""
+    isolating: bool = False
+    """Whether it is half of a trial that failed for now: if it is left out, the next drain begins again with
+    the same failure."""
 
 
 class RecoveryPlan:
     """The trials of some untried keys. Ask `choose_trial`, and report its outcome, until it returns None.
 
-    A trial that the target refuses is halved by event order. A key that meets a unique value of another row
-    is tried again once another key has recovered, because that may have given up the value. Only when
-    nothing else recovers, and with `conflicts: replace`, the other row is displaced.
+    A trial that the target refuses, or that fails for now (a locked row), is halved by event order. A single
+    key that fails for now is tried once more, after the others, and then stays untried. A key that meets a
+    unique value of another row is tried again once another key has recovered, because that may have given up
+    the value. Only when nothing else recovers, and with `conflicts: replace`, the other row is displaced.
     """
 
     def __init__(self, keys: Sequence[HeldKey], *, replace: bool) -> None:
@@ -119,10 +130,14 @@ class RecoveryPlan:
         self._blocked: list[tuple[HeldKey, RefusedError]] = []
         self._is_room_possible = False
         self.recovered: list[HeldKey] = []
-        self.refused: list[tuple[HeldKey, RefusedError]] = []
+        self._failed: list[Trial] = []
+        self._failures = 0
+        self._refused: list[tuple[HeldKey, RefusedError]] = []
 
     def choose_trial(self) -> Trial | None:
-        """Return the next trial; None: every key has recovered or is refused."""
+        """Return the next trial; None: every key has recovered, is refused, or failed twice."""
+        if not self._waiting:
+            self._waiting, self._failed = self._failed, []
         if not self._waiting:
             self._wait_for_blocked_keys()
         return self._waiting[0] if self._waiting else None
@@ -130,10 +145,17 @@ class RecoveryPlan:
     def _wait_for_blocked_keys(self) -> None:
         blocked, self._blocked = self._blocked, []
         if not self._replace and not self._is_room_possible:
-            self.refused += blocked
+            self._refused += blocked
             return
         displacing, self._is_room_possible = not self._is_room_possible, False
         self._waiting = [Trial((key,), displacing) for key, _ in blocked]
+
+    def may_end(self, trial: Trial, seconds: float) -> bool:
+        """Return whether `trial` and the rest should stay untried for now, after `seconds` of trials.
+
+        Until then the table's other rows wait.
+        """
+        return self._failures >= MAX_FAILURES or (seconds > MAX_SECONDS and not trial.isolating)
 
     def record_recovery(self) -> None:
         """Record that the target has accepted the trial's rows."""
@@ -144,12 +166,33 @@ class RecoveryPlan:
         """Record that the target refuses a row of the trial."""
         trial = self._waiting.pop(0)
         if len(trial.keys) > 1:
-            middle = len(trial.keys) // 2
-            self._waiting[0:0] = [Trial(trial.keys[:middle]), Trial(trial.keys[middle:])]
+            self._waiting[0:0] = _halve_trial(trial)
         elif isinstance(error, UniqueViolationError) and not trial.displacing:
             self._blocked.append((trial.keys[0], error))
         else:
-            self.refused.append((trial.keys[0], error))
+            self._refused.append((trial.keys[0], error))
+
+    def record_failure(self) -> HeldKey | None:
+        """Record that the trial failed for now; return the key that therefore stays untried, if any."""
+        self._failures += 1
+        trial = self._waiting.pop(0)
+        if len(trial.keys) > 1:  # the halves go to the end, so that most keys are tried after few failures
+            self._waiting += [replace(half, isolating=True) for half in _halve_trial(trial)]
+        elif trial.last:
+            return trial.keys[0]
+        else:
+            self._failed.append(replace(trial, last=True, isolating=False))
+        return None
+
+    def take_refusals(self) -> list[tuple[HeldKey, RefusedError]]:
+        """Return the keys that were refused since the last call, with the target's reasons."""
+        refused, self._refused = self._refused, []
+        return refused
+
+
+def _halve_trial(trial: Trial) -> list[Trial]:
+    middle = len(trial.keys) // 2
+    return [Trial(trial.keys[:middle]), Trial(trial.keys[middle:])]
 
 
 def _split_by_fold(keys: Sequence[HeldKey]) -> list[list[HeldKey]]:

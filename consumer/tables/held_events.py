@@ -59,6 +59,7 @@ def _decode_image(active: ActiveDefinition, entry: QuarantineEntry) -> Row | Non
     """
     event = decode_quarantined_event(active, entry.event.encode())
     after, marked = event.after, getattr(event, "undecodable", None)
+    _refuse_other_key(active, entry, event)
     if after is None:
         return None
     refuse_other_columns(active, entry)
@@ -67,6 +68,20 @@ def _decode_image(active: ActiveDefinition, entry: QuarantineEntry) -> Row | Non
     row = active.row(after)
     key = make_key_function(active.target)(row)
     return row if msgspec.json.encode(key).decode() == entry.key else None
+
+
+def _refuse_other_key(active: ActiveDefinition, entry: QuarantineEntry, event: Any) -> None:
+    """Raise RefusedError if the event is not of the entry's key: the table had another key at that time.
+
+    A row that happens to have the same values in its present key would be deleted.
+    """
+    key_of, source = make_key_function(active.target), active.source
+    keys = [key_of(active.row(image)) for image in (event.before, event.after) if image is not None]
+    if entry.key not in [msgspec.json.encode(key).decode() for key in keys]:
+        raise RefusedError(
+            f"the key {entry.key} of the quarantined event is not its key by the table's present definition",
+            f"copy the table (`{format_copy_remedy(source.db, source.name)}`), or skip the event",
+        )
 
 
 def decode_quarantined_key(text: str) -> Key:

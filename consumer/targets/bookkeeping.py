@@ -279,7 +279,9 @@ def parse_units_by_topic(rows: Sequence[Sequence[object]]) -> dict[str, UnitStat
 
 
 ENTRIES_A_STATEMENT = 500
-"""Quarantine entries that one statement selects: a key may have had thousands of changes."""
+"""Quarantine entries that one statement selects or inserts: a key may have had thousands of changes."""
+CHARACTERS_A_STATEMENT = 1 << 20
+"""Characters of the quarantine entries that one statement inserts, unless one entry alone has more."""
 _QUARANTINE_COLUMNS = (
     "kafka_offset",
     "part",
@@ -315,13 +317,16 @@ class QuarantineStatements:
         text = f"SELECT {', '.join(columns)} FROM {closed} WHERE {_OF_UNIT}"
         return syntax.page(text, "id DESC", rows), [unit.pipeline, unit.topic]
 
-    def build_insert(self, unit: ApplyUnit, held: Sequence[QuarantineEntry]) -> Fragment:
-        params = [
-            value for entry in held for value in (unit.pipeline, unit.topic, *_list_quarantine_values(entry))
+    def build_insert(self, unit: ApplyUnit, held: Sequence[QuarantineEntry]) -> list[Fragment]:
+        """Insert entries. They are divided, because servers limit the size of a statement."""
+        columns = ("pipeline", "topic", *_QUARANTINE_COLUMNS)
+        return [
+            (
+                self.tables.build_insert("rowlock_quarantine", columns, len(some)),
+                [v for entry in some for v in (unit.pipeline, unit.topic, *_list_quarantine_values(entry))],
+            )
+            for some in _split_entries(held)
         ]
-        return self.tables.build_insert(
-            "rowlock_quarantine", ("pipeline", "topic", *_QUARANTINE_COLUMNS), len(held)
-        ), params
 
     def build_close(self, unit: ApplyUnit, ids: Sequence[tuple[int, int]], why: str) -> list[Fragment]:
         """Move entries by (offset, part) to the history."""
@@ -353,6 +358,20 @@ class QuarantineStatements:
         place: Params = [unit.pipeline, unit.topic, *values]
         copy = f"INSERT INTO {closed} ({columns}, closed) SELECT {columns}, %s {where}"
         return [(copy, [why, *place]), (f"DELETE {where}", place)]
+
+
+def _split_entries(held: Sequence[QuarantineEntry]) -> list[list[QuarantineEntry]]:
+    """Return the entries in lists for one statement each; a larger entry is alone."""
+    lists: list[list[QuarantineEntry]] = []
+    room = 0
+    for entry in held:
+        size = len(entry.event) + len(entry.key) + len(entry.folded) + len(entry.error)
+        if not lists or size > room or len(lists[-1]) == ENTRIES_A_STATEMENT:
+            lists.append([])
+            room = CHARACTERS_A_STATEMENT
+        lists[-1].append(entry)
+        room -= size
+    return lists
 
 
 def _select_entries(ids: Sequence[tuple[int, int]]) -> Iterator[tuple[str, Params]]:

@@ -207,8 +207,7 @@ class SqlProgressWriter:
 
     def write_quarantine(self, held: Sequence[QuarantineEntry]) -> None:
         """Write entries to `rowlock_quarantine`."""
-        if held:
-            self._link.execute(*self._books.quarantine.build_insert(self._unit, held))
+        self._run_fragments(self._books.quarantine.build_insert(self._unit, held))
 
     def close_held(self, ids: Sequence[tuple[int, int]], why: str) -> None:
         """Move entries of this unit, by (offset, part), from the quarantine to its history."""

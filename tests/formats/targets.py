@@ -258,7 +258,7 @@ STRUCTURES = (
             Case(
                 "row",
                 sample(QuarantineEntry),
-                lambda it: _inserted(BOOKS.quarantine.build_insert(UNIT, [it])),
+                lambda it: _inserted(*BOOKS.quarantine.build_insert(UNIT, [it])),
                 _reader(BOOKS.quarantine.build_select(UNIT), parse_quarantine_row),
             ),
         ),

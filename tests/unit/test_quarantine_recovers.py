@@ -14,9 +14,13 @@ from msgspec.structs import replace as altered
 from structlog.testing import capture_logs
 
 from consumer.errors import CommitUnknownError, RefusedError, TransientError, UniqueViolationError
-from consumer.ordering.model import QuarantineEntry
+from consumer.ordering import recovery
+from consumer.ordering.model import ApplyUnit, QuarantineEntry
 from consumer.ordering.recovery import MAX_TRIAL_KEYS, HeldKey, RecoveryPlan, Trial, list_untried_keys
+from consumer.targets.bookkeeping import CHARACTERS_A_STATEMENT, ENTRIES_A_STATEMENT, Bookkeeping
+from consumer.targets.postgres.dialect import SYNTAX as POSTGRES
 from schemas.table.model import Column, ColumnType, Kind, Row
+from schemas.wire.codec import encode_event_value
 from schemas.wire.event import EventEnvelope, Undecodable
 from tests.kits.apply import FakeSource, Values, account_table
 from tests.kits.unit_apply import FAST, Bench, rows_of, started
@@ -196,12 +200,69 @@ def test_a_recovery_happens_once_whatever_becomes_of_its_commit(
 def test_what_an_attempt_leaves_untried_is_tried_by_the_next_one() -> None:
     bench, source = refusing(2)
     assert apply(bench, source.put(poisoned(source, 1, "a@x", 1))) == "ok"
-    fail_recovery(bench, *[TransientError("deadlock")] * 5)
-    assert apply(bench, source.put(source.row(1, "a@x", 2))) == "behind"
+    fail_recovery(bench, *[TransientError("deadlock")] * 2)
+    with capture_logs() as logs:
+        assert apply(bench, source.put(source.row(1, "a@x", 2))) == "ok"
+    assert [each["key"] for each in logs if each["event"] == "quarantined row not tried"] == ["[1]"]
     assert [each[3] for each in entries(bench)] == ["too long", "held behind offset 1"]
     bench.take_over()
     assert bench.apply(len(bench.topic)).state == "ok"
     assert (bench.target.rows_of(), entries(bench)) == (rows_of(source), [])
+
+
+@LANES
+def test_a_locked_row_holds_no_other_key(lanes: int) -> None:
+    bench, source = refusing(lanes)
+    keys = range(1, 21)
+    assert apply(bench, *(source.put(poisoned(source, key, None, 1)) for key in keys)) == "ok"
+    bench.target.refuse = lambda row: TransientError("lock wait") if row[0] == 7 else None
+    assert apply(bench, *(source.put(source.row(key, None, 2)) for key in keys)) == "ok"
+    assert [each[2] for each in entries(bench)] == ["[7]", "[7]"]
+    bench.target.refuse = lambda _row: None
+    assert apply(bench, source.put(source.row(99, None, 1))) == "ok"
+    assert (bench.target.rows_of(), entries(bench)) == (rows_of(source), [])
+
+
+def test_a_drain_is_bounded_and_the_next_one_continues(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "MAX_SECONDS", -1.0)
+    bench, source = refusing(2)
+    keys = range(1, 4)
+    assert apply(bench, *(source.put(poisoned(source, key, None, 1)) for key in keys)) == "ok"
+    held = len(entries(bench))
+    assert apply(bench, *(source.put(source.row(key, None, 2)) for key in keys)) == "ok"
+    assert len(entries(bench)) == 2 * held, "nothing is lost"
+    monkeypatch.undo()
+    assert apply(bench, source.put(source.row(9, None, 1))) == "ok"
+    assert (bench.target.rows_of(), entries(bench)) == (rows_of(source), [])
+
+
+@LANES
+def test_an_entry_of_another_table_is_not_tried_and_logged_once(lanes: int) -> None:
+    """It was quarantined before the route's `to:` was changed."""
+    bench, source = refusing(lanes)
+    assert apply(bench, source.put(source.row(1, "a@x", 5)), source.put(source.row(2, None, 5))) == "ok"
+    held = bench.target.state.held
+    event = encode_event_value(FakeSource().put(source.row(1, "a@x", 2))).decode()
+    older = altered(entry(0, 1, "held behind offset 0"), table="public.older", event=event)
+    held[0, 0], held[0, 1] = older, altered(older, part=1, table="public.acct", key="[1,2]")
+    with capture_logs() as logs:
+        assert apply(bench, source.put(source.row(3, None, 5))) == "ok"
+    assert bench.target.rows_of() == rows_of(source)
+    assert len(entries(bench)) == 2
+    name = "quarantined rows of another table or key left alone"
+    assert [each["rows"] for each in logs if each["event"] == name] == [2]
+
+
+def test_a_delete_under_another_key_removes_no_row() -> None:
+    """The table had another key when the delete was quarantined; row 7 has the same value in its key now."""
+    bench, source = refusing(2)
+    assert apply(bench, source.put(source.row(7, None, 1))) == "ok"
+    event = encode_event_value(FakeSource().event("d", source.row(1, None, 7), None)).decode()
+    held = altered(entry(0, 7, "held behind offset 0"), table="public.acct", event=event)
+    bench.target.state.held[0, 0] = held
+    assert apply(bench, source.put(source.row(9, None, 1))) == "ok"
+    assert bench.target.rows_of() == rows_of(source)
+    assert [each[3][:11] for each in entries(bench)] == ["the key [7]"]
 
 
 def test_nothing_recovers_while_the_lanes_are_at_different_offsets() -> None:
@@ -247,6 +308,16 @@ def test_a_value_that_cannot_be_decoded_is_never_tried(lanes: int) -> None:
     assert entries(bench)[1][3].startswith("column note: its bytes")
 
 
+@pytest.mark.parametrize(("size", "statements"), [(10, 2), (CHARACTERS_A_STATEMENT // 4, 334)])
+def test_entries_are_inserted_by_statements_that_every_server_takes(size: int, statements: int) -> None:
+    """PostgreSQL takes 65,535 parameters, MySQL `max_allowed_packet` bytes."""
+    held = [altered(entry(at, at), event="x" * size) for at in range(ENTRIES_A_STATEMENT * 2)]
+    inserts = Bookkeeping("hq", POSTGRES).quarantine.build_insert(ApplyUnit("p", "t"), held)
+    assert len(inserts) == statements
+    assert [value for _, params in inserts for value in params[2::10]] == list(range(len(held)))
+    assert Bookkeeping("hq", POSTGRES).quarantine.build_insert(ApplyUnit("p", "t"), []) == []
+
+
 # --- drawn histories
 
 
@@ -260,6 +331,7 @@ class Drawn:
     @classmethod
     def draw(cls, rng: random.Random, steps: int) -> Drawn:
         drawn = cls()
+        drawn.events.append(drawn.source.definition())
         for version in range(steps):
             drawn._add(rng, version)
         return drawn
@@ -287,7 +359,7 @@ def played(drawn: Drawn, seed: int, lanes: int, **options: object) -> Bench:
     rng = random.Random(seed)
     bench = Bench(lanes=lanes, limits=ROW_BY_ROW, **options)  # type: ignore[arg-type]
     bench.target.refuse = lambda row: RefusedError("too long") if row[2] == "poison" else None
-    bench.write([FakeSource().definition(), *drawn.events])
+    bench.write(drawn.events)
     topic, at = bench.topic, 0
     while at < len(topic):
         start, at = max(0, at - rng.randint(0, 3)), min(len(topic), at + rng.randint(1, 9))
@@ -315,7 +387,7 @@ def test_after_the_last_event_only_keys_whose_final_row_is_refused_are_held(part
         drawn = Drawn.draw(random.Random(seed), 30)
         outcomes = []
         for lanes in (1, 4):
-            bench = played(drawn, seed, lanes)
+            bench = played(drawn, seed, lanes, replace=True)
             judge(bench, drawn, f"seed {seed}, {lanes} lanes")
             outcomes.append((entries(bench), bench.target.rows_of()))
         assert outcomes[0] == outcomes[1], f"seed {seed}: lanes 1 and 4 differ"
@@ -355,7 +427,7 @@ def test_a_refused_trial_is_halved_by_event_order() -> None:
     trials = run(plan, lambda trial: RefusedError("no") if 2 in offsets(trial) else None)
     assert trials == [([0, 1, 2, 3], False), ([0, 1], False), ([2, 3], False), ([2], False), ([3], False)]
     assert [key.newest.offset for key in plan.recovered] == [0, 1, 3]
-    assert [key.newest.offset for key, _ in plan.refused] == [2]
+    assert [key.newest.offset for key, _ in plan.take_refusals()] == [2]
 
 
 def offsets(trial: Trial) -> set[int]:
@@ -371,7 +443,7 @@ def test_a_row_is_displaced_only_when_nothing_else_recovers(replace: bool) -> No
     )
     last: Sequence[tuple[list[int], bool]] = [([1], True)] if replace else []
     assert trials == [([1, 2], False), ([1], False), ([2], False), ([1], False), *last]
-    assert [key.newest.offset for key, _ in plan.refused] == ([] if replace else [1])
+    assert [key.newest.offset for key, _ in plan.take_refusals()] == ([] if replace else [1])
 
 
 def test_two_keys_of_one_fold_are_tried_one_after_the_other() -> None:
