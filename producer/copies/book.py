@@ -25,6 +25,8 @@ from schemas.wire.copies import CopyOutcome, CopyRequest, CopyState, RemovedRows
 #: How often a copy begins again because of events on its table.
 MAX_COPY_RESTARTS = 3
 #: Causes of stops in the middle of a copy that a copy from the beginning may avoid.
+_WITHOUT_DEBT = frozenset({"dropped", "deselected"})
+"""Causes of stops after which only a copy of the whole table continues, so nothing is left to remove."""
 _PASSING = frozenset({"dropped", "rows-replaced", "statement", "definition", "unfit", "xa"})
 
 
@@ -75,7 +77,9 @@ class CopyBook:
     def __init__(
         self, states: Mapping[str, CopyState] | None = None, requests: int = 0, rate: int | None = None
     ) -> None:
-        self.states = CopyStates(states)
+        self.states = CopyStates(
+            {name: _retry_refused_sweep(state) for name, state in (states or {}).items()}
+        )
         self._rate = rate
         self.requests = requests
         self.altered: list[str] = []
@@ -190,6 +194,8 @@ class CopyBook:
 
         A running copy begins again, which also ends that stop, or it is refused and the stop remains.
         """
+        if cause in _WITHOUT_DEBT:
+            self._end_debt(table, reason, now)
         state = self.states.all.get(table)
         if state is None or not is_open(state):
             return
@@ -209,6 +215,17 @@ class CopyBook:
             self.states.put_state(replace(state, phase="waiting", restarts=state.restarts + 1))
         else:
             self.states.put_state(state)
+
+    def _end_debt(self, table: str, reason: str, now: int) -> None:
+        """End the debt of a table that is dropped or no longer selected, and the key sweep for it."""
+        state = self.states.all.get(table)
+        if state is None or state.removed is None:
+            return
+        state = replace(state, removed=None)
+        if state.keys and is_open(state):
+            ended = encode_problem(Problem(reason, "nothing to do: no key sweep is needed any more"))
+            state = replace(state, phase="cancelled", ended_ms=now, reason=ended)
+        self.states.put_state(state)
 
     def mark_table_altered(self, table: str) -> None:
         """Record that a statement changed the table; `settle_changes` decides on its copy."""
@@ -358,6 +375,13 @@ def _make_sweep_state(name: TableName, debt: RemovedRows, before: CopyState | No
         next_request=before.next_request if before else None, keys=True, removed=debt,
         last_copy=_build_outcome(select_copy(before)),
     )  # fmt: skip
+
+
+def _retry_refused_sweep(state: CopyState) -> CopyState:
+    """Return the state at a start: limits may have changed, so a refused key sweep is judged again."""
+    if not state.keys or state.phase != "refused" or state.removed is None:
+        return state
+    return replace(state, phase="waiting", reason="", ended_ms=None)
 
 
 def _build_outcome(copy: CopyOutcome | None) -> CopyOutcome | None:

@@ -14,6 +14,8 @@ from schemas.wire.copies import CopyOutcome, CopyRequest, RepairLimits
 HOUR_MS, MINUTE_MS = 3600 * 1000, 60 * 1000
 #: Tables of one source that may be copied at once for units.
 MAX_CONCURRENT_COPIES = 3
+SWEPT_ROWS = 10
+"""A key sweep may read this many keys for each row that a copy may read (`max_rows`)."""
 
 _NOT_WHOLE = frozenset([";", "'", '"', "`"])
 """Tokens that a condition must not contain: the end of a statement, and unterminated quotes."""
@@ -62,11 +64,12 @@ def explain_sweep_refusal(
     left = f"{table}: the source removed rows by a statement, and targets still have them"
     if limits is None:
         return Problem(f"{left}: `repair: stop` of its pipelines prevents an automatic key sweep", remedy)
-    if estimate is not None and estimate > limits.max_rows:
+    most = limits.max_rows * SWEPT_ROWS
+    if estimate is not None and estimate > most:
         return Problem(
-            f"{left}: the table has about {estimate} rows, and `repair` reads the keys of up to "
-            f"{limits.max_rows}",
-            remedy,
+            f"{left}: the table has about {estimate} rows, and `repair` reads the keys of up to {most} "
+            f"(`max_rows` x {SWEPT_ROWS})",
+            f"{remedy}, or raise `repair: {{max_rows}}`",
         )
     return None
 
@@ -84,10 +87,10 @@ def explain_copy_refusal(
             f"{table} is stopped ({stopped}), and a copy of a part of its rows does not end the stop",
             format_copy_remedy(request.db, request.table),
         )
-    return _explain_exceeded_limit(request, stopped, states, estimate, now)
+    return explain_exceeded_limit(request, stopped, states, estimate, now)
 
 
-def _explain_exceeded_limit(
+def explain_exceeded_limit(
     request: CopyRequest, stopped: str, states: CopyStates, estimate: int | None, now: int
 ) -> Problem | None:
     """Return why a copy that no person requested is not made; None: it is made.

@@ -18,7 +18,7 @@ from schemas.findings import format_copy_remedy
 from schemas.problems import Problem, decode_problem
 from schemas.table.names import format_table_text
 from schemas.table.patterns import is_pattern_match
-from schemas.wire.copies import CopyRequest, CopyState, RepairLimits
+from schemas.wire.copies import CopyRequest, CopyState, RepairLimits, select_copy
 
 Repair = Callable[[TableName], RepairLimits | None]
 """Table → limits of a copy that no person requested; None: no such copy is made."""
@@ -78,7 +78,8 @@ def judge_recreated_table(book: CopyBook, request: CopyRequest, seen: KnownTable
     if restarts and before is not None:
         began = before.began_ms if state.phase == "refused" else state.began_ms
         book.states.put_state(replace(state, restarts=restarts, began_ms=began))
-    return decode_problem(state.reason) if state.phase == "refused" else None
+    judged = select_copy(state) or state
+    return decode_problem(judged.reason) if judged.phase == "refused" else None
 
 
 def _count_abandoned_restarts(state: CopyState | None, now: int) -> int:

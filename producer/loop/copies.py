@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from producer.copies.book import CopyEffect, DiscardChunks, JudgeRequest, KnownTable, RestoreStop
 from producer.copies.limits import explain_sweep_refusal, explain_unbalanced_condition
 from producer.copies.recreated_tables import judge_recreated_table
-from producer.copies.states import build_copy_mark
+from producer.copies.states import build_copy_mark, is_open
 from producer.errors import TableStoppedError
 from producer.loop.copy_begins import CopyStarter
 from producer.loop.position import CapturePosition
@@ -28,6 +28,7 @@ from producer.tables import TableName, format_table_name
 from schemas.findings import format_copy_remedy
 from schemas.io.mysql_catalog import describe_missing_table
 from schemas.problems import Problem
+from schemas.table.model import Table
 from schemas.wire.copies import CopyMark, CopyRequest, CopyState
 
 _log = structlog.get_logger("capture")
@@ -59,8 +60,14 @@ class TableCopies:
 
     @property
     def busy(self) -> bool:
-        """True if a copy is requested, waits or runs."""
-        return bool(self._asked) or self._book.states.busy
+        """True if a copy or key sweep is requested, waits or runs.
+
+        A key sweep of a stopped table does not count: it waits for the copy that ends the stop.
+        """
+        stopped, states = self._captured.stopped, self._book.states.all.values()
+        return bool(self._asked) or any(
+            is_open(each) and not (each.keys and (each.db, each.table) in stopped) for each in states
+        )
 
     @property
     def due(self) -> bool:
@@ -206,8 +213,7 @@ class TableCopies:
             self._refuse_copy(name, problem, moment)
             return False
         self._book.states.put_state(replace(state, estimate=estimate))
-        self._begins.begin_copy(name, table.table, build_copy_mark(state), file, pos)
-        return True
+        return self._begin_or_refuse(state, table.table, moment, file, pos)
 
     def _begin_copy(self, state: CopyState, moment: LogMoment, file: str, pos: int) -> bool:
         """Begin a requested copy if its definition can be proven. Return whether it has begun."""
@@ -218,8 +224,15 @@ class TableCopies:
         if proof.table is None:
             self._refuse_copy(name, proof.problem or describe_missing_table(name), moment)
             return False
+        return self._begin_or_refuse(state, proof.table, moment, file, pos)
+
+    def _begin_or_refuse(
+        self, state: CopyState, table: Table, moment: LogMoment, file: str, pos: int
+    ) -> bool:
+        """Begin a copy or key sweep with a definition. Return whether it has begun."""
+        name = (state.db, state.table)
         try:
-            self._begins.begin_copy(name, proof.table, build_copy_mark(state), file, pos)
+            self._begins.begin_copy(name, table, build_copy_mark(state), file, pos)
         except TableStoppedError as error:  # Kafka has no topic for it
             self._refuse_copy(name, error.problem, moment)
             return False

@@ -97,7 +97,7 @@ MAX_DDL_LENGTH = 300
 
 
 class CopyOutcome(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """What became of a request. Times in ms since 1970."""
+    """The outcome of a request so far. Times in ms since 1970."""
 
     id: str = msgspec.field(name="id")
     db: str = msgspec.field(name="db")

@@ -10,9 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from producer.copies.book import CopyBook, DiscardChunks, JudgeRequest, KnownTable, RestoreStop
+from producer.copies.limits import explain_sweep_refusal
 from producer.copies.states import DAY_MS
+from producer.errors import TableStoppedError
+from producer.start.table_topics import TableTopics
 from producer.tables import BegunCopy
-from schemas.problems import decode_problem
+from schemas.problems import Problem, decode_problem
 from schemas.wire.codec import decode_stored_position, encode_stored_position
 from schemas.wire.copies import CopyMark, CopyRequest, CopyState, RemovedRows, RepairLimits, select_copy
 from schemas.wire.event import EventEnvelope
@@ -27,6 +30,8 @@ NEEDED = CopyRequest(
     id="r1", db="bank", table="acct", by="pipeline p", requested_ms=0, cause="value", after=5,
     limits=RepairLimits(max_rows=10, max_per_day=1),
 )  # fmt: skip
+
+WHOLE = CopyRequest(id="r1", db="bank", table="acct", by="operator", requested_ms=0)
 
 
 def removed(number: int, offset: int) -> RemovedRows:
@@ -329,7 +334,7 @@ def test_a_chunk_that_was_read_before_the_statement_is_discarded(mysql: bool) ->
     assert (state(story).phase, state(story).removed) == ("done", None)
 
 
-@pytest.mark.parametrize("limits", [None, RepairLimits(max_rows=6, max_per_day=3)])
+@pytest.mark.parametrize("limits", [None, RepairLimits(max_rows=0, max_per_day=3)])
 def test_a_debt_waits_for_a_person_where_repair_does_not_copy(limits: RepairLimits | None) -> None:
     story = Story(mysql=False)
     story.repair = limits
@@ -347,6 +352,30 @@ def test_a_debt_waits_for_a_person_where_repair_does_not_copy(limits: RepairLimi
     assert [event.op for event in story.broker.events()] == ["c", "p", "c"]
     assert (now.phase, now.keys, now.removed is not None) == ("refused", True, True)
     assert "rowlock copy bank.acct" in decode_problem(now.reason).action
+
+
+def test_a_key_sweep_without_a_topic_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story(mysql=False)
+
+    def refuse(_self: object, name: tuple[str, str]) -> None:
+        raise TableStoppedError(frozenset([name]), "topic", "Kafka has no topic for it", "create it")
+
+    monkeypatch.setattr(TableTopics, "open_topic", refuse)
+
+    def telling() -> Iterator[Events]:
+        yield story.transaction([(1, None, 1)])
+        yield story.statement(DROP)
+        story.tick()
+        yield []
+        yield story.transaction([(2, None, 1)])
+        story.tick()
+        yield []
+
+    story.notify(telling())
+    now = state(story)
+    assert [event.op for event in story.broker.events()] == ["c", "p", "c"], "capture goes on"
+    assert (now.phase, now.removed is not None) == ("refused", True)
+    assert "no topic" in decode_problem(now.reason).what
 
 
 def test_many_statements_within_a_second_lead_to_one_more_key_sweep_at_most() -> None:
@@ -383,9 +412,48 @@ def test_a_position_record_with_a_debt_is_refused_by_versions_that_would_forget_
     assert decode_stored_position(raw) == story.broker.stored[-1].record
 
 
-# --- the copy beside a key sweep
+# --- the end of a debt without a sweep
 
-WHOLE = CopyRequest(id="r1", db="bank", table="acct", by="operator", requested_ms=0)
+
+@pytest.mark.parametrize("cause", ["dropped", "deselected"])
+@pytest.mark.parametrize("phase", ["waiting", "running", "refused", "cancelled", "copy"])
+def test_a_table_that_is_dropped_or_not_selected_owes_nothing(cause: str, phase: str) -> None:
+    book = CopyBook()
+    book.note_removed_rows(NAME, removed(1, 10))
+    if phase == "running":
+        begin(book, 20)
+    elif phase == "refused":
+        book.refuse_copy(ACCT, Problem("it is large"), 1)
+    elif phase == "cancelled":
+        book.accept_request(replace(WHOLE, cancel=True), KnownTable(), 1)
+    elif phase == "copy":
+        book.accept_request(WHOLE, KnownTable(), 1)
+    book.handle_table_stop(ACCT, cause, "it is dropped", 2)
+    now = book.states.all[ACCT]
+    assert now.removed is None
+    assert book.states.busy == (phase == "copy"), "a snapshot-only run ends"
+    assert phase != "running" or "nothing to do" in decode_problem(now.reason).action
+    book.states.prune_ended(3 * DAY_MS)
+    assert (ACCT in book.states.all) == (phase in ("copy", "running")), "a begin without an end is kept"
+
+
+def test_a_refused_key_sweep_is_judged_again_at_a_start_and_a_cancelled_one_is_not() -> None:
+    book = CopyBook()
+    for name in (NAME, ("bank", "other")):
+        book.note_removed_rows(name, removed(1, 10))
+    book.refuse_copy(ACCT, Problem("it is large"), 1)
+    book.accept_request(replace(WHOLE, table="other", cancel=True), KnownTable(), 1)
+    (waiting,) = CopyBook(book.states.all).states.waiting
+    assert (waiting.table, waiting.reason, waiting.ended_ms) == ("acct", "", None)
+
+
+@pytest.mark.parametrize(("estimate", "refused"), [(100, False), (101, True), (None, False)])
+def test_a_key_sweep_may_read_more_rows_than_a_copy(estimate: int | None, refused: bool) -> None:
+    problem = explain_sweep_refusal(NAME, RepairLimits(max_rows=10, max_per_day=1), estimate)
+    assert (problem is not None) == refused
+
+
+# --- the copy beside a key sweep
 
 
 def copied(book: CopyBook, request: CopyRequest, offset: int, now: int) -> None:
