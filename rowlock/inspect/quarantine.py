@@ -42,6 +42,7 @@ from schemas.config.kinds.targets import find_target_kind
 from schemas.config.model import Config
 from schemas.config.servers import KafkaTargetConfig
 from schemas.findings import format_copy_remedy, format_debezium_remedy
+from schemas.wire.copies import RemovedRows
 from schemas.wire.records import parse_topic_source
 
 
@@ -53,6 +54,8 @@ class QuarantinedEvent:
     target: str
     topic: str
     held: QuarantineEntry
+    uncertain: bool = False
+    """Whether a statement without row events may have removed its row, and a key sweep has not ended."""
 
     def as_dict(self) -> dict[str, object]:
         """Return the documented JSON object (with the event, which contains the row's values)."""
@@ -126,9 +129,22 @@ def list_quarantined_events(config: Config) -> list[QuarantinedEvent]:
     for pipeline, options in config.pipelines.items():
         with target_session(config.targets[options.target], options.target, "quarantine") as session:
             for topic in sorted(read_known_topics(session, pipeline)):
-                held = session.read_quarantine(ApplyUnit(pipeline, topic))
-                out += [QuarantinedEvent(pipeline, options.target, topic, entry) for entry in held]
+                unit = ApplyUnit(pipeline, topic)
+                held = session.read_quarantine(unit)
+                debt = _read_debt(session, unit) if held else None
+                out += [
+                    QuarantinedEvent(
+                        pipeline, options.target, topic, entry, debt is not None and debt.covers(entry.offset)
+                    )
+                    for entry in held
+                ]
     return out
+
+
+def _read_debt(session: UnitTarget, unit: ApplyUnit) -> RemovedRows | None:
+    """Return the unit's debt; None: it has none."""
+    _, state = session.read_progress(unit)
+    return None if state is None or state.definition is None else decode_stored(state.definition).removed
 
 
 def list_resolved_events(config: Config, most: int) -> list[ResolvedEvent]:
@@ -181,7 +197,7 @@ def format_quarantine_lines(entries: Sequence[QuarantinedEvent]) -> list[str]:
         return ["nothing is held"]
     return [
         f"{entry.pipeline} {entry.topic}@{entry.held.offset}.{entry.held.part} {entry.held.table} key "
-        f"{entry.held.key}: {entry.held.error}"
+        f"{entry.held.key}: {entry.held.error}{' (a key sweep decides on it)' if entry.uncertain else ''}"
         for entry in entries
     ]
 
@@ -322,9 +338,25 @@ def _resolve_key(
     ids = [(entry.offset, entry.part) for entry in entries]
     label = f"{taken.unit.topic} {entries[0].table} key {entries[-1].key}"
     try:
-        net = build_final_change(taken.active, entries) if how == "retry" else None
+        net = _build_retry(taken.active, entries) if how == "retry" else None
         taken.close_entries(ids, net, f"by rowlock quarantine {how}")
     except RefusedError as error:
         outcome.add_refusal(label, error)
         return
     outcome.lines.append(f"{'applied' if net is not None else 'skipped'} {label}: {len(ids)} events")
+
+
+def _build_retry(active: ActiveDefinition, entries: Sequence[QuarantineEntry]) -> NetChange:
+    """Return the change that writes a key's final image.
+
+    Raises RefusedError if it cannot be read, or if a statement may have removed its row at the source: a key
+    sweep that has passed the key would leave the row in the target for ever.
+    """
+    debt = active.stored.removed
+    if debt is None or not debt.covers(max(entry.offset for entry in entries)):
+        return build_final_change(active, entries)
+    raise RefusedError(
+        f"the source may have removed its row ({debt.ddl}), and the key sweep that finds out has not ended",
+        "wait until `rowlock copy` shows that the sweep of the table is done: it closes the entries of keys "
+        "that the source no longer has, and the others are tried again",
+    )

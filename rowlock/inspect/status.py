@@ -283,6 +283,8 @@ def judge_unit(unit: AppliedUnit, seen: _SharedFacts) -> ApplyUnitStatus:
     why = judge_unit_state(slowest is not None, unit.late, unit.state, at_capture, placed)
     if why.reason is None and unit.outdated is not None:
         why = replace(why, reason=unit.outdated[0], remedy=unit.outdated[1])
+    if why.reason is None and unit.debt is not None:
+        why = replace(why, reason=unit.debt.describe())
     waits = why.state == "stopped" and why.remedy is not None
     return ApplyUnitStatus(
         pipeline=name.pipeline,

@@ -78,6 +78,14 @@ class RemovedRows(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     unit's debt has none: it belongs to one topic.
     """
 
+    def describe(self) -> str:
+        """Return the debt in words."""
+        return f"{self.statements} statement(s) removed rows that targets may still have, last: {self.ddl}"
+
+    def covers(self, offset: int) -> bool:
+        """Return whether the statement may have removed the row of a topic's event at `offset`."""
+        return offset <= self.offset
+
     def add_statement(self, earlier: RemovedRows | None) -> RemovedRows:
         """Return the debt of this statement and of those before it."""
         if earlier is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,7 @@ from rowlock.inspect.quarantine import (
 from schemas.config.model import load_config
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.wire.codec import encode_event_value, encode_table
+from schemas.wire.copies import RemovedRows
 from tests.kits.apply import FakeSource, account_table
 from tests.kits.debezium import Connector, Values
 from tests.stands.fake_target import FakeSession, FakeTarget
@@ -208,6 +210,32 @@ def test_no_row_is_written_under_names_that_the_target_gets_with_a_copy(tmp_path
         quarantine._resolve_owned(take, how, [], ResolveOutcome())
     assert found.value.problem.action.startswith("rowlock copy bank.acct")
     assert session.read_progress(unit) == before, "the running unit is not fenced"
+
+
+@pytest.mark.parametrize(
+    ("how", "newest", "applied"),
+    [("retry", 5, False), ("retry", 7, False), ("retry", 9, True), ("skip", 5, True)],
+)
+def test_a_row_that_a_statement_may_have_removed_is_not_retried_before_the_key_sweep_has_ended(
+    how: str, newest: int, applied: bool
+) -> None:
+    """The sweep may have passed its key, and would leave the row in the target for ever."""
+    debt = RemovedRows(id="d", offset=7, ddl="ALTER TABLE acct DROP PARTITION p0", since_ms=1)
+    active = dataclasses.replace(in_force(), stored=StoredDefinition(SOURCE, removed=debt))
+    closed: list[Any] = []
+    taken: Any = SimpleNamespace(
+        unit=ApplyUnit("p", "t"), active=active, close_entries=lambda *each: closed.append(each)
+    )
+    outcome = ResolveOutcome()
+    entries = [held(3, 1, None, row(1, "a")), held(newest, 1, row(1, "a"), row(1, "b"))]
+    quarantine._resolve_key(taken, how, entries, outcome)
+    assert (outcome.complete, bool(closed)) == (applied, applied)
+    assert applied or "the key sweep that finds out has not ended" in outcome.lines[0]
+
+
+def test_the_listing_marks_what_a_key_sweep_decides_on() -> None:
+    entry = QuarantinedEvent("p", "hq", "t", held(5, 1, None, row(1, "x")), uncertain=True)
+    assert format_quarantine_lines([entry])[0].endswith("too long (a key sweep decides on it)")
 
 
 def test_what_the_target_refuses_again_is_reported_as_held() -> None:

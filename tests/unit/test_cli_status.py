@@ -42,6 +42,7 @@ from rowlock.views.source import RetainedLog
 from schemas.config.model import Config, load_config
 from schemas.problems import Problem, encode_problem
 from schemas.table.names import TableName, format_table_text
+from schemas.wire.copies import RemovedRows
 from schemas.wire.event import EventEnvelope, Source
 from schemas.wire.records import TableStop, Watermark
 from tests.kits.apply import account_table
@@ -91,6 +92,7 @@ class Seen:
 
     lanes: list[LaneProgress] = field(default_factory=list)
     stopped: str | None = None
+    definition: str | None = None
     span: OffsetSpan = OffsetSpan(0, 10)  # noqa: RUF009 - frozen
     events: dict[int, EventEnvelope] = field(default_factory=dict)
     asked: list[int] = field(default_factory=list)
@@ -167,7 +169,7 @@ def read_of(config: Config, monkeypatch: pytest.MonkeyPatch, seen: Seen) -> Stat
             list_unit_topics=lambda _: [TOPIC] if seen.lanes else [],
             read_progress=lambda _: (
                 seen.lanes,
-                UnitState(None, None, seen.stopped, NOW_MS - 5000 if seen.stopped else None),
+                UnitState(seen.definition, None, seen.stopped, NOW_MS - 5000 if seen.stopped else None),
             ),
             read_quarantine=lambda _: [],
             count_displaced_rows=lambda _: seen.displaced,
@@ -596,6 +598,14 @@ def test_versions_of_processes_are_part_of_the_status(read: Any, config: Config)
 def test_a_file_that_the_server_no_longer_has_is_of_no_size() -> None:
     log = RetainedLog(RetentionLimits(None, ""), (("b.1", 10), ("b.2", 5)))
     assert [log.count_bytes_from(file) for file in ("b.1", "b.2", "b.3")] == [15, 5, 0]
+
+
+def test_rows_that_a_statement_removed_are_shown_at_the_running_unit(read: Any) -> None:
+    debt = RemovedRows(id="d", offset=3, ddl="ALTER TABLE acct DROP PARTITION p0", since_ms=1)
+    definition = StoredDefinition(account_table(), removed=debt).encode()
+    [unit] = read(Seen(lanes=[lane(0, 9)], definition=definition)).units
+    assert (unit.state, unit.remedy) == ("current", None)
+    assert unit.reason.endswith("ALTER TABLE acct DROP PARTITION p0")
 
 
 @pytest.mark.parametrize(("changed", "outdated"), [((), False), (("where",), True)])

@@ -22,6 +22,7 @@ from rowlock.views.topic_settings import TopicSettings
 from schemas.config.kinds.targets import find_target_kind
 from schemas.config.model import Config
 from schemas.findings import Finding
+from schemas.wire.copies import RemovedRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,12 @@ class AppliedUnit:
     """For how long that event is still kept; None: not read, or not known."""
     alarms: tuple[Finding, ...] = ()
     """Warnings about that."""
+
+    @property
+    def debt(self) -> RemovedRows | None:
+        """Rows that statements have removed at the source and that the target may still have."""
+        text = self.state.definition if self.state else None
+        return decode_stored(text).removed if text else None
 
     @property
     def offset(self) -> int:
