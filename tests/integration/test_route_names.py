@@ -97,7 +97,7 @@ def names_are_reported(system: WholeRun) -> None:
     assert "column ctid: every table of PostgreSQL has a system column ctid" in found.output
     assert "rename: {columns: {COLUMN: NAME}}" in found.output
     rename(system, **RENAMES, ctdi="x")
-    found = system.invoke("check")
+    found = system.invoke("check", "--output", "json")
     assert found.exit_code == 0, "its column may come later"
     assert "has a column 'ctdi'" in found.output
     assert "write 'ctid'" in found.output
