@@ -37,6 +37,16 @@ class _Login:
     refusal: tuple[type[Exception], tuple[object, ...]] | None = None
     """Class and arguments of the server's error; None: it is not refused."""
 
+    def record_success(self) -> None:
+        """Record that the server has accepted it."""
+        self.refusal, self.backoff = None, REFUSED_LOGIN_BACKOFF
+
+    def record_refusal(self, error: Exception, begun: float, now: float) -> None:
+        """Record a refusal of what began at `begun`; log-ins that were made at once count as one failure."""
+        if self.refusal is None or begun > self.backoff.since:
+            self.backoff = self.backoff.with_failure(now)
+        self.refusal = type(error), error.args
+
 
 @dataclass(slots=True)
 class RefusedLogins:
@@ -67,9 +77,11 @@ class RefusedLogins:
                 yield
             except Exception as error:
                 if is_refusal(error):
-                    self._record_refusal(login, error, begun)
+                    with self._mutex:
+                        login.record_refusal(error, begun, self.now())
                 raise
-            login.refusal, login.backoff = None, REFUSED_LOGIN_BACKOFF
+            with self._mutex:
+                login.record_success()
 
     def _raise_known_refusal(self, login: _Login) -> None:
         with self._mutex:
@@ -77,13 +89,6 @@ class RefusedLogins:
         if refusal is not None and self.now() < due:
             kind, arguments = refusal
             raise kind(*arguments)
-
-    def _record_refusal(self, login: _Login, error: Exception, begun: float) -> None:
-        """Record a refusal; log-ins that were made at once count as one failure."""
-        with self._mutex:
-            if login.refusal is None or begun > login.backoff.since:
-                login.backoff = login.backoff.with_failure(self.now())
-            login.refusal = type(error), error.args
 
 
 #: Those of this process.

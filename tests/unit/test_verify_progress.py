@@ -6,10 +6,14 @@ from typing import Any, cast
 
 import pytest
 
+from consumer.tables.router import ResolvedRoute
 from rowlock.commands import verify_progress
 from rowlock.commands.verify_progress import VerifyProgress
 from rowlock.errors import CommandError
-from tests.unit.test_verify import PAIR
+from rowlock.inspect.pairs import TablePair
+from tests.kits.apply import account_table
+
+PAIR = TablePair("p", "b1", account_table(), "hq", ResolvedRoute("public", "acct", (), "lenient", None))
 
 
 @pytest.fixture
