@@ -134,8 +134,8 @@ def refuse_other_columns(active: ActiveDefinition, entry: QuarantineEntry) -> No
     seen = f": it has no column {', '.join(dropped)} now" if dropped else f" (offset {since})"
     copy_remedy = format_copy_remedy(active.source.db, active.source.name)
     raise RefusedError(
-        "columns of the table were renamed or dropped, or the table was copied, after the event was "
-        f"quarantined{seen}; its values can no longer be matched to columns",
+        "columns of the table were renamed or dropped, one of its key was modified, or the table was copied, "
+        f"after the event was quarantined{seen}; its values can no longer be matched to columns",
         f"copy the table (`{copy_remedy}`; a running copy also brings the row), or skip the event",
     )
 

@@ -165,5 +165,6 @@ def test_since_when_the_names_hold_is_carried_and_stored() -> None:
     assert compute_stable_since(stored, CHANGES(added=("n",), modified=("note",)), 9) == 4
     assert compute_stable_since(stored, CHANGES(renamed={"note": "remark"}), 9) == 9
     assert compute_stable_since(stored, CHANGES(dropped=("note",)), 9) == 9
+    assert compute_stable_since(stored, CHANGES(modified=tuple(TABLE.key.columns)), 9) == 9
     assert compute_stable_since(stored, CHANGES(), 9, rewrite=True) == 9
     assert compute_stable_since(StoredDefinition(TABLE), CHANGES(added=("n",)), 9) is None
