@@ -110,7 +110,7 @@ def test_changes_that_are_not_done_leave_the_table_as_it_was(target: Target) -> 
             fixture.run(AlterTable(before, targets_alter.CASES[name].steps(before)))
         assert fixture.real == before
     for name in sorted(NAMES):
-        with pytest.raises(TargetConfigError, match="none with a quotation mark"):
+        with pytest.raises(TargetConfigError, match="without quotation marks"):
             fixture.run(AlterTable(before, targets_alter.CASES[name].steps(before)))
         assert fixture.real == before
     table = people(target.schema)

@@ -1,5 +1,5 @@
 """Statements whose text is easily misread: in the client's character set, after SET STATEMENT, on a table
-that a temporary one hides. Each stops the table that it concerns, and no other. Before, each of them left
+that a temporary one hides. Each stops the table that it concerns (or its rows are removed), and no other. Before, each of them left
 rows at the target without a word.
 """
 
@@ -53,7 +53,9 @@ def test_a_statement_is_read_in_its_clients_character_set(capturing: Capturing) 
         capturing, "gbk", "SET SESSION binlog_format = 'STATEMENT'", "UPDATE uncaptured SET v = '昞, joined'"
     )
     capturing.run("INSERT INTO a VALUES (1, 'x')", patterns=captured)
-    _stopped_exactly(capturing, *CLIENTS)
+    removing = {name for name, (_, statement) in CLIENTS.items() if "DROP PARTITION" in statement}
+    _stopped_exactly(capturing, *CLIENTS.keys() - removing)
+    assert {name for name in CLIENTS if "p" in {event.op for event in capturing.events(name)}} == removing
     assert capturing.values("a") == {"x"}
 
 
@@ -78,9 +80,9 @@ def test_a_statement_behind_many_settings(capturing: Capturing) -> None:
         f"SET STATEMENT {settings} FOR ALTER TABLE p DROP PARTITION p0",
         f"SET STATEMENT {settings}, binlog_format=STATEMENT FOR DELETE FROM s",
     )
-    capturing.stopped("p", "rows-replaced")
+    assert "p" in {event.op for event in capturing.events("p")}
     capturing.stopped("s", "statement")
-    _stopped_exactly(capturing, "p", "s")
+    _stopped_exactly(capturing, "s")
 
 
 def test_truncate_of_a_temporary_table_empties_no_captured_one(capturing: Capturing) -> None:

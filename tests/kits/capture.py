@@ -19,6 +19,7 @@ from producer.checks.preflight import check_source
 from schemas.config.model import load_config
 from schemas.findings import Finding
 from schemas.table.model import Table
+from schemas.wire.codec import decode_stored_position
 from schemas.wire.event import EventEnvelope
 from schemas.wire.position import Position
 from schemas.wire.records import StoredPosition, Watermark
@@ -220,7 +221,7 @@ def watermarks(bootstrap: str, prefix: str, name: str) -> list[Watermark]:
 
 def position(bootstrap: str, prefix: str, name: str) -> StoredPosition:
     found = [m for m in messages(bootstrap, f"{prefix}.{name}.position") if m.value() is not None]
-    records = [msgspec.json.decode(message.value(), type=StoredPosition) for message in reversed(found)]
+    records = [decode_stored_position(message.value()) for message in reversed(found)]
     return max(records, key=lambda record: record.gen)
 
 
