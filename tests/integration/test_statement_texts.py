@@ -1,6 +1,6 @@
 """Statements whose text is easily misread: in the client's character set, after SET STATEMENT, on a table
-that a temporary one hides. Each stops the table that it concerns (or its rows are removed), and no other. Before, each of them left
-rows at the target without a word.
+that a temporary one hides. Each stops the table that it concerns, or removes rows of it, and no other.
+Before, each of them left rows at the target without a word.
 """
 
 from __future__ import annotations
