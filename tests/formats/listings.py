@@ -26,6 +26,8 @@ from tests.formats.samples import sample
 from tests.formats.source_topics import KEYED
 from tests.formats.structure import Case, Structure
 
+_HELD = QuarantinedEvent("to-hq", "hq", "rowlock.b1.bank.acct", sample(QuarantineEntry), uncertain=True)
+
 
 def _json(document: Any) -> bytes:
     return json.dumps(document, ensure_ascii=False).encode()
@@ -75,7 +77,9 @@ STRUCTURES = (
         (
             Case(
                 "held",
-                QuarantinedEvent("to-hq", "hq", "rowlock.b1.bank.acct", sample(QuarantineEntry)),
+                QuarantinedEvent(
+                    "to-hq", "hq", "rowlock.b1.bank.acct", sample(QuarantineEntry), uncertain=True
+                ),
                 _documented,
                 None,
             ),
@@ -83,7 +87,9 @@ STRUCTURES = (
             Case(
                 "resolved",
                 ResolvedEvent(
-                    QuarantinedEvent("to-hq", "hq", "rowlock.b1.bank.acct", sample(QuarantineEntry)),
+                    QuarantinedEvent(
+                        "to-hq", "hq", "rowlock.b1.bank.acct", sample(QuarantineEntry), uncertain=True
+                    ),
                     sample(ResolvedEntry),
                 ),
                 _documented,

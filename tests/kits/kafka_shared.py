@@ -50,7 +50,7 @@ LEFT_OUT = {
     "test_a_composite_key_with_an_added_column": "a topic's TRUNCATE is of one source: "
     "test_two_sources_in_one_table_do_not_touch_each_other",
     "test_a_value_that_does_not_fit_is_refused_and_nothing_stays": "a column of a topic has no width: "
-    "test_a_value_the_target_cannot_hold_is_held_with_what_follows",
+    "test_a_value_the_target_cannot_hold_is_held_until_the_key_has_one_that_fits",
     "test_a_row_larger_than_the_target_takes_is_refused": "it stops its table: "
     "test_a_record_above_the_limit_stops_its_table of test_kafka_attempts.py",
     "test_a_lock_held_too_long_and_a_missing_table": "a topic has no locks; a missing "

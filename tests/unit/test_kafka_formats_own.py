@@ -92,7 +92,7 @@ def test_a_route_says_how_its_topics_are_written() -> None:
     assert (options.masks, options.columns) == ((("n", "*"),), ("id", "town", "n"))
     routed = resolve_route([TableRoute("bank.*", "head.{table}", topic=options)], "b1", "bank", "acct")
     assert routed is not None
-    assert routed.topic is options
+    assert routed.topic == options
 
 
 def test_a_definition_is_an_entry_of_the_commit_in_its_order() -> None:

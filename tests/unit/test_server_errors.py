@@ -119,7 +119,7 @@ class Opened:
 
 def open_with(monkeypatch: pytest.MonkeyPatch, made: Opened) -> Any:
     monkeypatch.setattr(mysql_connection, "_make_connection_class", lambda: lambda **_: made)
-    return mysql_connection.open_connection(host="h")
+    return mysql_connection.open_connection(host="h", port=1, user="u", password="p")
 
 
 def test_old_server_is_refused_when_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -455,6 +455,7 @@ _OPENERS = {
     "schemas/io/mysql_connection.py", "schemas/io/oracle_connection.py",
     "consumer/targets/postgres/connection.py", "consumer/targets/shared/inspection.py",
     "deploy/embedded/mariadb.py", "deploy/embedded/postgres.py",
+    "rowlock/demo/tries.py",  # types what a person would type into the demo's databases
 }  # fmt: skip
 
 

@@ -617,7 +617,7 @@ def test_an_envelope_of_a_newer_minor_version_is_applied() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        (b'"version":"1.0"', b'"version":"3.0"', "3.0"),
+        (b'"version":"1.0"', b'"version":"4.0"', "4.0"),
         (b'"table":"acct"', b'"table":"other"', "rows of two tables in one topic cannot be distinguished"),
         (b'"owner":', b'"owned":', "without a definition event"),
     ],
