@@ -4,6 +4,7 @@ secrets; held by coordinator and agent."""
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,12 @@ from rowlock.agent.run import AgentConfiguration
 from rowlock.coordinator.inventory import InventoryReader
 from rowlock.coordinator.run import ActiveConfiguration
 from schemas.config.changes import handed
-from schemas.config.changes.parts import collect_config_parts, compute_config_digest, compute_part_digests
+from schemas.config.changes.parts import (
+    _convert_to_plain,
+    collect_config_parts,
+    compute_config_digest,
+    compute_part_digests,
+)
 from schemas.config.changes.plan import HIDDEN_VALUE, plan_config_change
 from schemas.config.model import Config, ConfigErrors, PipelineConfig, Route, SourceConfig, load_config
 
@@ -287,3 +293,14 @@ def test_an_agent_takes_only_what_is_in_force(
     assert len(used) == 2
     write(lambda r: r.update(spark={"memory": "2g"}))
     assert agent.read_file()[1][0].endswith("restart it")
+
+
+def test_a_key_that_the_last_release_does_not_know_changes_no_digest_while_it_is_unused(
+    write: Callable[..., Path],
+) -> None:
+    """Agents of both versions are given units only with the digest that the leader has."""
+    route = load_config(write()).pipelines["p"].routes[0]
+    assert "rename" in type(route).model_fields
+    assert '"rename"' not in json.dumps(_convert_to_plain(route))
+    used = route.model_validate({**route.model_dump(by_alias=True), "rename": {"columns": {"ctid": "c"}}})
+    assert '"rename"' in json.dumps(_convert_to_plain(used))

@@ -118,14 +118,15 @@ def _continued(tried: UpgradedRun, begun: list[dict[str, Any]]) -> tuple[list[di
     tried.start(HERE)
     tried.equal("altered", "typed")
     tried.each(lambda route: route.copied() > before, "the next chunk of the snapshot")
-    assert held(tried, HERE, lambda _: True) == begun
+    assert keys_of(begun).keys() >= {10, 11, 12, 21}
+    held(tried, HERE, lambda keys: keys.keys() >= {10, 11, 21} and 12 not in keys)  # 12 fits, and recovers
     nothing_stopped(tried)
     versions = {
         each["kind"]: each["version"] for each in tried.asked(HERE, "status", "--output", "json")["versions"]
     }
     assert versions == {"coordinator": __version__, "agent": __version__}
     _entries_of_the_earlier_version(tried)
-    now = reject(tried, HERE, 13, "ok13")
+    now = reject(tried, HERE, 13, f"{TOO_LONG}, too")
     with altered_but_blocked(tried, "more"):
         tried.kill()
         assert all(route.is_altering("more") for route in tried.routes)
@@ -141,7 +142,7 @@ def _entries_of_the_earlier_version(tried: UpgradedRun) -> None:
     """Apply what fits by now, skip one key, and leave nothing held of what the earlier version has
     written."""
     tried.change("UPDATE narrow SET note = 'ok10' WHERE id = 10")
-    entries = held(tried, HERE, lambda keys: keys.get(10) == 4)
+    entries = held(tried, HERE, lambda keys: 10 not in keys)
     assert tried.resolve(HERE, "retry") == 1, "11 and 21 do not fit"
     assert keys_of(tried.held(HERE)).keys() <= {11, 20, 21}
     skipped = next(each["key"] for each in entries if keys_of([each]) == {11: 1})
@@ -149,7 +150,7 @@ def _entries_of_the_earlier_version(tried: UpgradedRun) -> None:
     tried.change(
         "UPDATE narrow SET note = 'ok11' WHERE id = 11", "UPDATE narrow SET note = 'ok21' WHERE id = 21"
     )
-    held(tried, HERE, lambda keys: keys.get(21) == 4)
+    held(tried, HERE, lambda keys: 21 not in keys)
     assert tried.resolve(HERE, "retry") == 0
     tried.equal("narrow")
 
@@ -160,6 +161,8 @@ def _and_back(tried: UpgradedRun, old: Program, now: list[dict[str, Any]], befor
     tried.equal("altered", "typed")
     tried.each(lambda route: route.copied() > before, "the next chunk of the snapshot")
     assert held(tried, old, lambda _: True) == now
+    tried.change("UPDATE narrow SET note = 'ok13' WHERE id = 13")
+    held(tried, old, lambda keys: keys.get(13) == 6)
     assert tried.resolve(old, "retry") == 0
     tried.equal("narrow")
     reject(tried, old, 14, "ok14")

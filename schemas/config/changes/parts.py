@@ -70,11 +70,21 @@ def _compute_digest(value: object) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()[:_DIGITS]
 
 
+#: Keys that 0.2.0 does not know. Unused, they are in no digest, so that agents of both versions have one.
+_NEWER_KEYS = frozenset({"rename"})
+
+
+def _is_unused_newer_key(model: BaseModel, name: str) -> bool:
+    return name in _NEWER_KEYS and name not in model.model_fields_set
+
+
 def _convert_to_plain(value: Any) -> Any:
     """Return a value of a model in the form of JSON, without secrets and paths."""
     if isinstance(value, BaseModel):
         return {
-            name: _convert_to_plain(each) for name, each in value if not isinstance(each, SecretStr | Path)
+            name: _convert_to_plain(each)
+            for name, each in value
+            if not isinstance(each, SecretStr | Path) and not _is_unused_newer_key(value, name)
         }
     if isinstance(value, Mapping):
         return {str(key): _convert_to_plain(each) for key, each in value.items()}
