@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from producer.copies.limits import explain_copy_refusal, is_copy_satisfied
+from producer.copies.limits import explain_copy_refusal, format_ended_cause, is_copy_satisfied
 from producer.copies.states import CopyStates, format_copied_table, is_open, select_recent_ends
 from producer.tables import BegunCopy, TableName
 from schemas.findings import format_copy_remedy
@@ -24,9 +24,9 @@ from schemas.wire.copies import CopyOutcome, CopyRequest, CopyState, RemovedRows
 
 #: How often a copy begins again because of events on its table.
 MAX_COPY_RESTARTS = 3
-#: Causes of stops in the middle of a copy that a copy from the beginning may avoid.
+#: Causes of stops after which only a copy of the whole table continues, so nothing is left to remove.
 _WITHOUT_DEBT = frozenset({"dropped", "deselected"})
-"""Causes of stops after which only a copy of the whole table continues, so nothing is left to remove."""
+#: Causes of stops in the middle of a copy that a copy from the beginning may avoid.
 _PASSING = frozenset({"dropped", "rows-replaced", "statement", "definition", "unfit", "xa"})
 
 
@@ -351,7 +351,7 @@ def _end_copy(state: CopyState, now: int) -> CopyState:
     """Return the state of a complete copy, without the debt that it pays. Limits do not count key sweeps."""
     ended = select_recent_ends(state.ended, now)
     if not state.keys:
-        ended = (*ended, (now, state.cause))
+        ended = (*ended, (now, format_ended_cause(state)))
     debt = state.removed
     paid = debt is not None and state.where is None and _has_begun_after(state, debt)
     return replace(

@@ -9,7 +9,7 @@ from producer.statements.tokens import tokenize_sql
 from schemas.findings import format_copy_remedy
 from schemas.problems import Problem
 from schemas.table.names import format_table_text
-from schemas.wire.copies import CopyOutcome, CopyRequest, RepairLimits
+from schemas.wire.copies import CopyOutcome, CopyRequest, CopyState, RepairLimits
 
 HOUR_MS, MINUTE_MS = 3600 * 1000, 60 * 1000
 #: Tables of one source that may be copied at once for units.
@@ -49,6 +49,25 @@ def is_copy_satisfied(state: CopyOutcome, request: CopyRequest) -> bool:
     if state.phase == "waiting":
         return True
     return state.phase in ("running", "done") and state.offset is not None and state.offset > request.after
+
+
+def format_ended_cause(state: CopyState) -> str:
+    """Return the cause of a copy that has ended, for `is_repeated_cause`.
+
+    What stopped only a unit, for example its route that was changed, is a cause of its pipeline.
+    """
+    only_unit = state.by.startswith("pipeline ") and not state.ended_stop
+    return f"{state.cause} of {state.by}" if only_unit else state.cause
+
+
+def is_repeated_cause(ended: str, request: CopyRequest, stopped: str) -> bool:
+    """Return whether a copy has ended for the cause of this request.
+
+    The same change of a route may reach the next pipeline after the copy for the first one has begun. Its
+    request is no repetition.
+    """
+    cause, _, by = ended.partition(" of ")
+    return cause == request.cause and (bool(stopped) or by in ("", request.by))
 
 
 def explain_sweep_refusal(
@@ -117,7 +136,9 @@ def explain_exceeded_limit(
             f"{table} was copied {len(ended)} times within a day, and `repair` allows {limits.max_per_day}",
             by_hand,
         )
-    if not only_removed and any(cause == request.cause and now - at < HOUR_MS for at, cause in ended):
+    if not only_removed and any(
+        is_repeated_cause(cause, request, stopped) and now - at < HOUR_MS for at, cause in ended
+    ):
         return Problem(
             f"{table} needs a copy for the same cause ({request.cause}) within an hour after one", by_hand
         )
