@@ -45,7 +45,7 @@ from schemas.wire.copies import CopyMark
 from schemas.wire.event import Chunk
 from schemas.wire.records import TableStop
 from tests.kits.apply import FakeSource
-from tests.kits.attempts import Real, TopicUnit
+from tests.kits.attempts import GrowingTopics, Real, TopicUnit
 from tests.kits.drawn_alters import TableHistory
 from tests.kits.drawn_settings import MAKE_ZONE, logged, spelled
 from tests.kits.played_changes import BY_HAND, plain
@@ -219,10 +219,7 @@ class DrawnSource:
 
 class DrawnUnit(TopicUnit):
     def __init__(self, real: Real, source: DrawnSource, policy: SchemaChangePolicy, folder: Path) -> None:
-        shell: Any = type(
-            "Raw", (), {"raw": {"h": []}, "topic": staticmethod(lambda name: f"p.s.{source.db}.{name}")}
-        )
-        super().__init__(real, shell, "h", policy)
+        super().__init__(real, GrowingTopics(lambda name: f"p.s.{source.db}.{name}"), "h", policy)
         self.of, self.policy, self.folder, self.reported = source, policy, folder, list[str]()
         self.start = 0
 

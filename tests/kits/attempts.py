@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -288,6 +289,10 @@ class Played:
     def topic(self, name: str) -> str:
         return f"{self.capturing.db}.s.{self.capturing.db}.{name}"
 
+    def renames(self, name: str) -> tuple[tuple[str, str], ...]:
+        """The route's names of a table's columns; none for a table that a statement makes."""
+        return tuple(self.names[name].renames.items()) if name in self.names else ()
+
     def rows(self, name: str) -> tuple[Table, list[Row]]:
         database = self.capturing.database
         values = {
@@ -321,18 +326,30 @@ def behind(statement: Statement, name: str) -> list[str]:
     ]
 
 
+@dataclass(frozen=True)
+class GrowingTopics:
+    """The topics of a source that goes on: a unit reads what they have each time, and begins with nothing."""
+
+    topic: Callable[[str], str]
+    raw: Mapping[str, list[tuple[int, bytes | None]]] = field(default_factory=lambda: defaultdict(list))
+
+    def renames(self, name: str) -> tuple[tuple[str, str], ...]:
+        return ()
+
+
 class TopicUnit(RealUnit):
     """A unit whose topic was captured."""
 
     def __init__(
-        self, real: Real, played: Played, name: str, policy: SchemaChangePolicy, **spec: Any
+        self, real: Real, played: Played | GrowingTopics, name: str, policy: SchemaChangePolicy, **spec: Any
     ) -> None:
         self.real, self.spec, self.lanes = real, spec, real.lanes
         self.unit = type(self)._unit(played.topic(name), policy)
         self.raw = played.raw[name]
-        renames = tuple(played.names[name].renames.items()) if name in played.names else ()
         self.routes = (
-            TableRoute("*.*", f"{real.schema}.{{table}}_{policy}", policy=policy, renames=renames),
+            TableRoute(
+                "*.*", f"{real.schema}.{{table}}_{policy}", policy=policy, renames=played.renames(name)
+            ),
         )
         self.place = (real.schema, f"{name}_{policy}")
         self.source = type("Named", (), {"name": "s"})()  # type: ignore[assignment]

@@ -33,7 +33,7 @@ from schemas.table.model import Kind, Row, Value
 from schemas.wire.codec import decode_event
 from schemas.wire.copies import CopyRequest
 from schemas.wire.event import EventEnvelope
-from tests.kits.attempts import Real, TopicUnit
+from tests.kits.attempts import GrowingTopics, Real, TopicUnit
 from tests.kits.capture import messages, running, size, source, watermarks, write_config
 from tests.kits.waiting import until
 
@@ -133,8 +133,7 @@ class PlayedUnit(TopicUnit):
 
     def __init__(self, real: Real, play: Play, name: str, policy: SchemaChangePolicy) -> None:
         self.play, self.name = play, name
-        shell: Any = type("Raw", (), {"raw": {name: []}, "topic": staticmethod(play.topic)})
-        super().__init__(real, shell, name, policy)
+        super().__init__(real, GrowingTopics(play.topic), name, policy)
         self.policy = policy
         self.reported: list[str] = []
 
