@@ -14,7 +14,7 @@ can retry, halve and quarantine: the rolled-back transaction has changed nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 import structlog
@@ -29,13 +29,20 @@ from consumer.ordering.dispatch import Dispatcher
 from consumer.ordering.lanes.batches import LaneBatch
 from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
-from consumer.ordering.model import ApplyUnit, QuarantineEntry, ReducedChanges, RowChange, TargetTable
+from consumer.ordering.model import (
+    ApplyUnit,
+    ChangeId,
+    QuarantineEntry,
+    ReducedChanges,
+    RowChange,
+    TargetTable,
+)
 from consumer.ordering.netchange import make_reducer, refuse_losses
 from consumer.ordering.progress import LaneMark
 from consumer.ordering.recovery import is_queued
 from consumer.ordering.tickets import TicketTable
 from schemas.problems import Problem
-from schemas.table.model import Key, Table
+from schemas.table.model import Table
 
 log = structlog.get_logger(__name__)
 
@@ -173,35 +180,14 @@ class Applier:
             self.has_queued |= any(map(is_queued, remaining))
             self.displaced += displaced
         if displaced:
-            self._log_drift(batch, displaced)
+            log_displaced_rows(self._unit, self._target, displaced, batch.events[0], batch.nets)
         for entry in remaining:
-            self._log_quarantined_event(entry)
+            if not is_queued(entry):  # events queued after it are logged with it
+                log_quarantined_event(self._unit, entry)
 
-    def _log_quarantined_event(self, entry: QuarantineEntry) -> None:
-        """Log a refused event with its remedy. Events queued after it are logged with it."""
-        if is_queued(entry):
-            return
-        log.warning(
-            "row quarantined",
-            pipeline=self._unit.pipeline, topic=self._unit.topic, table=entry.table, key=entry.key,
-            first_event=f"{entry.offset}.{entry.part}", reason=entry.error[:300],
-            remedy="correct the target, then run rowlock quarantine retry; or give the "
-            "row up: rowlock quarantine skip",
-        )  # fmt: skip
-
-    def _log_drift(self, batch: LaneBatch, rows: int) -> None:
-        """Log displaced rows right after the transaction, so that they are logged even if the worker
-        dies later.
-        """
-        offset, part = batch.events[0]
-        log.warning(
-            "rows displaced",
-            pipeline=self._unit.pipeline, topic=self._unit.topic,
-            table=f"{self._target.schema}.{self._target.name}", rows=rows,
-            first_event=f"{offset}.{part}", event_keys=_list_first_keys(batch),
-            remedy="SELECT * FROM rowlock_displaced shows them whole: find out who else writes to the table, "
-            "then run rowlock verify (see 'When rows were displaced' in rowlock's documentation)",
-        )  # fmt: skip
+    def add_displaced(self, rows: int) -> None:
+        """Count rows that were displaced beside the lanes."""
+        self.displaced += rows
 
     def close(self, error: BaseException | None = None) -> Machine[None]:
         """End the lanes, each after its current transaction.
@@ -222,7 +208,28 @@ def _build_write(net: ReducedChanges, displacing: str | None = None) -> WriteCha
     return WriteChanges(net, displacing)
 
 
-def _list_first_keys(batch: LaneBatch) -> list[Key]:
-    """Return the first keys of the rows that were written."""
-    keys = (tuple(row[i] for i in net.table.key_at) for net in batch.nets for row in net.rows)
-    return list(islice(keys, LOGGED_KEYS))
+def log_quarantined_event(unit: ApplyUnit, entry: QuarantineEntry) -> None:
+    """Log a refused event with its remedy."""
+    log.warning(
+        "row quarantined",
+        pipeline=unit.pipeline, topic=unit.topic, table=entry.table, key=entry.key,
+        first_event=f"{entry.offset}.{entry.part}", reason=entry.error[:300],
+        remedy="correct the row at its source, and its next change recovers the key; or correct the target, "
+        "then run rowlock quarantine retry; or give the row up: rowlock quarantine skip",
+    )  # fmt: skip
+
+
+def log_displaced_rows(
+    unit: ApplyUnit, target: TargetTable, rows: int, first: ChangeId, nets: Iterable[ReducedChanges]
+) -> None:
+    """Log rows that the changes `nets` displaced, right after the transaction, so that they are logged even
+    if the worker dies later. `first`: the first event.
+    """
+    keys = (tuple(row[at] for at in net.table.key_at) for net in nets for row in net.rows)
+    log.warning(
+        "rows displaced",
+        pipeline=unit.pipeline, topic=unit.topic, table=f"{target.schema}.{target.name}", rows=rows,
+        first_event=f"{first[0]}.{first[1]}", event_keys=list(islice(keys, LOGGED_KEYS)),
+        remedy="SELECT * FROM rowlock_displaced shows them whole: find out who else writes to the table, "
+        "then run rowlock verify (see 'When rows were displaced' in rowlock's documentation)",
+    )  # fmt: skip

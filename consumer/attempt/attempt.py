@@ -64,7 +64,7 @@ from consumer.tables.evolution.decisions import AdoptDefinition
 from consumer.tables.stored import StoredDefinition
 from schemas.problems import Problem, encode_problem
 from schemas.table.model import Table
-from schemas.wire.copies import MAX_DDL_LENGTH, RemovedRows, format_sweep_id
+from schemas.wire.copies import RemovedRows
 from schemas.wire.event import EventEnvelope
 
 log = structlog.get_logger(__name__)
@@ -301,20 +301,20 @@ class Attempt:
         Raises CopyNeededError if the target cannot be swept by keys.
         """
         state, active, topic = self._state, self._state.active_definition, self.spec.unit.topic
-        sql, source = (event.ddl or "")[:MAX_DDL_LENGTH], event.source
+        source = event.source
+        removed = RemovedRows.build_from_statement(
+            (source.position[0], source.file, source.pos),
+            event.ddl or "",
+            offset=mark[0],
+            since_ms=source.ts_ms,
+        )
         if active is None:
             return
         if not can_sweep_keys(self.spec, active):
-            raise build_removed_rows_error(topic, active, mark[0], sql)
+            raise build_removed_rows_error(topic, active, mark[0], removed.ddl)
         yield from state.drain()
-        removed = RemovedRows(
-            id=format_sweep_id(source.position[0], source.file, source.pos),
-            offset=mark[0],
-            ddl=sql,
-            since_ms=source.ts_ms,
-        )
         stored = active.stored.add_debt(removed)
-        log.info("rows removed at the source", pipeline=self.spec.unit.pipeline, topic=topic, sql=sql)
+        log.info("rows removed at the source", pipeline=self.spec.unit.pipeline, topic=topic, sql=removed.ddl)
         operations: list[Operation] = [WriteUnit(UnitState(stored.encode(), None, None))]
         lanes = state.progress.list_lanes_below(mark)
         yield from retry_transient(lambda: state.progress.move_lanes(lanes, mark, operations))

@@ -147,7 +147,13 @@ class AttemptState:
             return
         if not self.progress.level or not (applier.has_queued or find_untried_keys(active, self.quarantine)):
             return
-        remaining = yield from recover_keys(self.spec.unit, active, self.progress, replace=self.spec.replace)
+        remaining = yield from recover_keys(
+            self.spec.unit,
+            active,
+            self.progress,
+            replace=self.spec.replace,
+            add_displaced=applier.add_displaced,
+        )
         if remaining is not None:
             yield from self.set_quarantine(remaining)
 

@@ -335,6 +335,11 @@ class Sleep(Effect[None]):
 
 
 @dataclass(frozen=True, slots=True)
+class ReadClock(Effect[float]):
+    """Return the time in seconds, by a clock that never goes back."""
+
+
+@dataclass(frozen=True, slots=True)
 class Await(Effect[None]):
     """Wait until `ready()` is true. The function reads the lanes' shared state and is called again after
     every wake-up.

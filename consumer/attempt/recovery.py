@@ -7,15 +7,14 @@ lanes and their number do not matter, and a refused trial never divides a batch 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import structlog
 
-from consumer.attempt.applier import LOGGED_KEYS
+from consumer.attempt.applier import LOGGED_KEYS, log_displaced_rows, log_quarantined_event
 from consumer.attempt.copies.quarantined_keys import format_entry_table
-from consumer.attempt.effects import Machine, ReadQuarantine, ask_driver
+from consumer.attempt.effects import Machine, ReadClock, ReadQuarantine, ask_driver
 from consumer.attempt.operations import (
     CloseQuarantine,
     DropQuarantined,
@@ -27,7 +26,7 @@ from consumer.attempt.transactions import AttemptProgress, retry_transient
 from consumer.errors import RefusedError, TransientError
 from consumer.ordering.fold import recompute_folded_keys
 from consumer.ordering.lanes.batches import encode_displacing
-from consumer.ordering.model import ApplyUnit, ChangeId, NetChange, QuarantineEntry
+from consumer.ordering.model import ApplyUnit, ChangeId, NetChange, QuarantineEntry, parse_entry_key
 from consumer.ordering.netchange import refuse_losses, sort_keys
 from consumer.ordering.recovery import (
     MAX_TRIAL_KEYS,
@@ -39,7 +38,7 @@ from consumer.ordering.recovery import (
     record_reason,
 )
 from consumer.tables.definition import ActiveDefinition
-from consumer.tables.held_events import build_final_change, decode_quarantined_key
+from consumer.tables.held_events import build_final_change
 from schemas.table.model import Row
 
 log = structlog.get_logger(__name__)
@@ -55,28 +54,35 @@ def can_recover(active: ActiveDefinition) -> bool:
 
 
 def recover_keys(
-    unit: ApplyUnit, active: ActiveDefinition, progress: AttemptProgress, *, replace: bool
+    unit: ApplyUnit,
+    active: ActiveDefinition,
+    progress: AttemptProgress,
+    *,
+    replace: bool,
+    add_displaced: Callable[[int], None],
 ) -> Machine[Sequence[QuarantineEntry] | None]:
     """Try the unit's untried keys; return the remaining entries, None if none was untried.
 
     While a statement's removed rows are a debt, keys without a later change wait for the key sweep, which may
     have passed them: their rows would stay for ever.
 
-    All lanes have drained and are at one offset. `replace`: `conflicts: replace`. A key whose trial fails
-    for now stays untried. Raises AttemptLostError, and TransientError if the quarantine cannot be read or
-    written; what is untried then stays so.
+    All lanes have drained and are at one offset. `replace`: `conflicts: replace`. `add_displaced` counts rows
+    that made room. A key whose trial fails for now stays untried. Raises AttemptLostError, and
+    TransientError if the quarantine cannot be read or written; what is untried then stays so.
     """
     held = yield from retry_transient(lambda: ask_driver(ReadQuarantine()))
     untried = find_untried_keys(active, held)
     if not untried:
         return None
     remaining = {(entry.offset, entry.part): entry for entry in held}
-    plan, began = RecoveryPlan(untried, replace=replace), time.monotonic()
+    plan = RecoveryPlan(untried, replace=replace)
+    began = yield from ask_driver(ReadClock())
     while (trial := plan.choose_trial()) is not None:
-        if plan.may_end(trial, time.monotonic() - began):
+        now = yield from ask_driver(ReadClock())
+        if plan.may_end(trial, now - began):
             log.info("quarantined rows left for later", pipeline=unit.pipeline, topic=unit.topic)
             break
-        yield from _try_keys(unit, active, progress, plan, trial)
+        add_displaced((yield from _try_keys(unit, active, progress, plan, trial)))
         yield from _record_refusals(unit, progress, plan.take_refusals(), remaining)
     for key in plan.recovered:
         _remove_entries(remaining, key.ids)
@@ -85,10 +91,13 @@ def recover_keys(
 
 def _try_keys(
     unit: ApplyUnit, active: ActiveDefinition, progress: AttemptProgress, plan: RecoveryPlan, trial: Trial
-) -> Machine[None]:
-    """Try the final images of a trial once, and report the outcome to the plan."""
+) -> Machine[int]:
+    """Try the final images of a trial once, and report the outcome to the plan. Return how many rows of other
+    keys were displaced.
+    """
     try:
-        yield from progress.commit_once(_build_operations(active, trial), tries=1)
+        net = _build_change(active, trial.keys)
+        displaced = yield from progress.commit_once(_build_operations(net, trial), tries=1)
     except RefusedError as error:
         plan.record_refusal(error)
     except TransientError as error:
@@ -97,6 +106,10 @@ def _try_keys(
     else:
         plan.record_recovery()
         _log_recovery(unit, trial)
+        if displaced:
+            log_displaced_rows(unit, active.target, displaced, trial.keys[0].place, [net])
+        return displaced
+    return 0
 
 
 def _record_refusals(
@@ -110,6 +123,9 @@ def _record_refusals(
         changes = [record_reason(key, error) for key, error in refused[at : at + MAX_TRIAL_KEYS]]
         dropped = [place for ids, _ in changes for place in ids]
         entries = [newest for _, newest in changes]
+        for (key, _), entry in zip(refused[at : at + MAX_TRIAL_KEYS], entries, strict=True):
+            if all(map(is_queued, key.entries)):  # otherwise a refusal of the key was logged before
+                log_quarantined_event(unit, entry)
         yield from progress.commit_once([DropQuarantined(dropped), QuarantineEvents(entries)])
         _remove_entries(remaining, dropped)
         remaining |= {(entry.offset, entry.part): entry for entry in entries}
@@ -145,16 +161,15 @@ def log_foreign_entries(unit: ApplyUnit, active: ActiveDefinition, held: Iterabl
 
 def _is_of(active: ActiveDefinition, entry: QuarantineEntry) -> bool:
     """Return whether an entry is of the present table and has a key of the present width."""
-    width = len(decode_quarantined_key(entry.key))
+    width = len(parse_entry_key(entry.key))
     return entry.table == format_entry_table(active) and width == len(active.target.key_at)
 
 
-def _build_operations(active: ActiveDefinition, trial: Trial) -> list[Operation]:
-    """Return the transaction that writes the final images of a trial and closes their entries.
+def _build_operations(net: NetChange, trial: Trial) -> list[Operation]:
+    """Return the transaction that writes `net`, the final images of a trial, and closes their entries.
 
-    Raises RefusedError if an image can no longer be read, or if the server would change a value silently.
+    Raises RefusedError if the server would change a value silently.
     """
-    net = _build_change(active, trial.keys)
     refuse_losses(net)
     displacing = encode_displacing(0, trial.keys[0].place, trial.keys[-1].place) if trial.displacing else None
     return [WriteChanges(net, displacing), *map(_close_key, trial.keys)]
@@ -165,7 +180,10 @@ def _close_key(key: HeldKey) -> Operation:
 
 
 def _build_change(active: ActiveDefinition, keys: Iterable[HeldKey]) -> NetChange:
-    """Return the change that writes the final images of `keys`, each list sorted by key."""
+    """Return the change that writes the final images of `keys`, each list sorted by key.
+
+    Raises RefusedError if an image can no longer be read.
+    """
     nets = [build_final_change(active, _list_deciding_entries(key)) for key in keys]
     return NetChange(
         active.target,

@@ -24,11 +24,10 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from consumer.ordering.collations import FOLD_DATA_VERSION, make_text_fold
-from consumer.ordering.model import QuarantineEntry, TargetTable
+from consumer.ordering.model import QuarantineEntry, TargetTable, parse_entry_key
 from schemas.table.model import IndexPart, Kind, Row, Table, UniqueIndex, Value
 
 FOLD_VERSION = 100 + FOLD_DATA_VERSION
@@ -94,7 +93,7 @@ def recompute_folded_keys(held: Iterable[QuarantineEntry], target: TargetTable) 
     name = f"{target.schema}.{target.name}"
 
     def recompute_entry(entry: QuarantineEntry) -> QuarantineEntry:
-        key = msgspec.json.decode(entry.key)
+        key = parse_entry_key(entry.key)
         if entry.table != name or len(key) != len(target.key_at):
             return entry
         row: list[Value] = [None] * width

@@ -262,6 +262,17 @@ class QuarantineEntry(msgspec.Struct, frozen=True):
     commit_ts_ms: int = msgspec.field(name="commit_ts_ms")
 
 
+def format_entry_key(key: Key) -> str:
+    """Return a key of the target as entries of the quarantine hold it (`QuarantineEntry.key`)."""
+    return msgspec.json.encode(key).decode()
+
+
+def parse_entry_key(text: str) -> Key:
+    """Return the exact key of an entry (`QuarantineEntry.key`)."""
+    key: Key = tuple(msgspec.json.decode(text))
+    return key
+
+
 @dataclass(frozen=True, slots=True)
 class ResolvedEntry:
     """An entry of `rowlock_quarantine_closed`: it was quarantined once. Times are milliseconds since 1970."""

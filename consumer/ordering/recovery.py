@@ -23,7 +23,7 @@ import msgspec
 
 from consumer.errors import RefusedError, UniqueViolationError
 from consumer.ordering.lanes.batches import QUEUED_AFTER
-from consumer.ordering.model import ChangeId, QuarantineEntry
+from consumer.ordering.model import ChangeId, QuarantineEntry, parse_entry_key
 from schemas.table.model import Key
 
 MAX_TRIAL_KEYS = 500
@@ -92,7 +92,7 @@ def _list_held_keys(entries: Iterable[QuarantineEntry]) -> list[HeldKey]:
     """Return the keys of `entries`, in the order of their last events."""
     held: dict[tuple[str, Key], list[QuarantineEntry]] = {}
     for entry in sorted(entries, key=lambda each: (each.offset, each.part)):
-        held.setdefault((entry.table, tuple(msgspec.json.decode(entry.key))), []).append(entry)
+        held.setdefault((entry.table, parse_entry_key(entry.key)), []).append(entry)
     return sorted((HeldKey(tuple(of)) for of in held.values()), key=lambda key: key.place)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from consumer.errors import RefusedError
-from consumer.ordering.model import NetChange, QuarantineEntry
+from consumer.ordering.model import NetChange, QuarantineEntry, format_entry_key, parse_entry_key
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.event_decoder import SNAPSHOT_READ
 from consumer.tables.router import make_key_function
@@ -19,7 +19,7 @@ from consumer.tables.undecodable import explain_undecodable
 from schemas.errors import EnvelopeError
 from schemas.findings import format_copy_remedy
 from schemas.table.fills import find_fill
-from schemas.table.model import Key, Row, Value
+from schemas.table.model import Row, Value
 from schemas.wire.codec import decode_event, encode_event_value
 
 
@@ -30,7 +30,7 @@ def build_final_change(active: ActiveDefinition, entries: Iterable[QuarantineEnt
     entries = sorted(entries, key=lambda each: (each.offset, each.part))
     last = {entry.key: entry for entry in entries}
     images = {key: _decode_image(active, entry) for key, entry in last.items()}
-    keys = {text: decode_quarantined_key(text) for text in images}
+    keys = {text: parse_entry_key(text) for text in images}
     deletes = [keys[text] for text, row in images.items() if row is None]
     rows = {text: row for text, row in images.items() if row is not None}
     new = {entry.key for entry in entries if entry.key in rows and _is_another_row(active, entry)}
@@ -67,7 +67,7 @@ def _decode_image(active: ActiveDefinition, entry: QuarantineEntry) -> Row | Non
         raise RefusedError(explain_undecodable(active.written, marked.after))
     row = active.row(after)
     key = make_key_function(active.target)(row)
-    return row if msgspec.json.encode(key).decode() == entry.key else None
+    return row if format_entry_key(key) == entry.key else None
 
 
 def _refuse_other_key(active: ActiveDefinition, entry: QuarantineEntry, event: Any) -> None:
@@ -77,17 +77,11 @@ def _refuse_other_key(active: ActiveDefinition, entry: QuarantineEntry, event: A
     """
     key_of, source = make_key_function(active.target), active.source
     keys = [key_of(active.row(image)) for image in (event.before, event.after) if image is not None]
-    if entry.key not in [msgspec.json.encode(key).decode() for key in keys]:
+    if entry.key not in map(format_entry_key, keys):
         raise RefusedError(
             f"the key {entry.key} of the quarantined event is not its key by the table's present definition",
             f"copy the table (`{format_copy_remedy(source.db, source.name)}`), or skip the event",
         )
-
-
-def decode_quarantined_key(text: str) -> Key:
-    """Return the exact key of an entry (`QuarantineEntry.key`)."""
-    key: Key = tuple(msgspec.json.decode(text))
-    return key
 
 
 def decode_quarantined_event(active: ActiveDefinition, raw: bytes) -> Any:

@@ -100,8 +100,9 @@ class ResolvedRoute:
     added: tuple[tuple[str, str], ...] = ()
     policy: SchemaChangePolicy = "lenient"
     topic: TopicOptions | None = None
-    """Columns have their names in the target here."""
+    """Options of a topic; they name columns as its records do."""
     renames: tuple[tuple[str, str], ...] = ()
+    """(column, its name in the target) pairs."""
 
     @property
     def added_names(self) -> tuple[str, ...]:

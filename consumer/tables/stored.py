@@ -108,6 +108,11 @@ class StoredDefinition:
         return text if beside == "{}" else f"{text[:-1]},{beside[1:]}"
 
 
+def read_debt(text: str) -> RemovedRows | None:
+    """Return the debt in `UnitState.definition`; None: there is none. The table is not decoded."""
+    return msgspec.json.decode(text, type=_ExtraFields).removed
+
+
 def decode_stored(text: str) -> StoredDefinition:
     """Parse `UnitState.definition`. Raises EnvelopeError."""
     beside = msgspec.json.decode(text, type=_ExtraFields)

@@ -145,8 +145,8 @@ class SparkUp:
 
 @dataclass(frozen=True, slots=True)
 class SecretsReplaced:
-    """The secrets of the pipeline have changed, and a later process part has the new ones: units end here
-    as soon as they do not apply, and are placed again there.
+    """The secrets of the pipeline have changed, and another shell of this process has the new ones: units end
+    here as soon as they do not apply, and are placed again there.
     """
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import structlog
-from msgspec.structs import replace
 
 from producer.barriers.new_tables import NewTableCapture
 from producer.decoders.row_codec import TransactionContext
@@ -37,7 +36,7 @@ from producer.tables import CapturedTables, TableName, TableState, format_table_
 from schemas.findings import format_copy_remedy
 from schemas.table.model import Table, is_same_definition
 from schemas.table.online_ddl import NO_TOOLS
-from schemas.wire.copies import MAX_DDL_LENGTH, RemovedRows, format_sweep_id
+from schemas.wire.copies import RemovedRows
 from schemas.wire.position import Position
 
 _log = structlog.get_logger("capture")
@@ -151,12 +150,22 @@ class BarrierHandler:
     ) -> int:
         if state is None:
             return 0
-        ddl = barrier.statement.sql
-        key, value = encode_truncate(
-            state.table, self.started.context, state.topic.tail, transaction, row=row, ddl=ddl
-        )
+        record = encode_truncate(
+            state.table, self.started.context, state.topic.tail, transaction,
+            row=row, ddl=barrier.statement.sql,
+        )  # fmt: skip
+        return self._send_rows_event(state, transaction, record)
+
+    def _send_rows_event(
+        self,
+        state: TableState,
+        transaction: TransactionContext,
+        record: tuple[bytes, bytes],
+        on_sent: Callable[[int], None] | None = None,
+    ) -> int:
+        """Send the event of a statement that removed rows; `on_sent` receives its offset."""
         state.topic.raise_ceiling()
-        self.writer.send(state.topic.name, key, value)
+        self.writer.send(state.topic.name, *record, on_sent)
         self.changed(state, transaction)
         return 1
 
@@ -170,25 +179,20 @@ class BarrierHandler:
         """
         if state is None:
             return 0
-        sql = barrier.statement.sql
-        key, value = encode_removed_rows(
+        sql, epoch = barrier.statement.sql, self.started.context.epoch
+        record = encode_removed_rows(
             state.table, self.started.context, state.topic.tail, transaction, row=row, ddl=sql
-        )
-        state.topic.raise_ceiling()
-        removed = RemovedRows(
-            id=format_sweep_id(self.started.context.epoch, transaction.file, transaction.pos),
-            offset=0,
-            ddl=sql[:MAX_DDL_LENGTH],
-            since_ms=barrier.header.ts_ms,
-            position=(self.started.context.epoch, transaction.file_number, transaction.pos, row),
         )
 
         def note_debt(offset: int) -> None:
-            self.started.copies.note_removed_rows(state.name, replace(removed, offset=offset))
+            removed = RemovedRows.build_from_statement(
+                (epoch, transaction.file, transaction.pos), sql,
+                offset=offset, since_ms=barrier.header.ts_ms,
+                position=(epoch, transaction.file_number, transaction.pos, row),
+            )  # fmt: skip
+            self.started.copies.note_removed_rows(state.name, removed)
 
-        self.writer.send(state.topic.name, key, value, note_debt)
-        self.changed(state, transaction)
-        return 1
+        return self._send_rows_event(state, transaction, record, note_debt)
 
     def _send_definition(
         self,

@@ -31,7 +31,7 @@ from consumer.spark.pipeline import build_connector_modes, build_pipeline_routes
 from consumer.tables.definition import ActiveDefinition, prepare_definition
 from consumer.tables.held_events import build_final_change
 from consumer.tables.router import TableRoute, resolve_route
-from consumer.tables.stored import StoredDefinition, decode_stored
+from consumer.tables.stored import StoredDefinition, decode_stored, read_debt
 from consumer.tables.target_checks import explain_changed_names
 from consumer.targets.base import UnitTarget
 from consumer.targets.batches import BatchFenced, BatchTarget, ProgressChange
@@ -144,7 +144,7 @@ def list_quarantined_events(config: Config) -> list[QuarantinedEvent]:
 def _read_debt(session: UnitTarget, unit: ApplyUnit) -> RemovedRows | None:
     """Return the unit's debt; None: it has none."""
     _, state = session.read_progress(unit)
-    return None if state is None or state.definition is None else decode_stored(state.definition).removed
+    return None if state is None or state.definition is None else read_debt(state.definition)
 
 
 def list_resolved_events(config: Config, most: int) -> list[ResolvedEvent]:

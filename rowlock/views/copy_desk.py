@@ -181,7 +181,7 @@ def explain_copy(state: CopyOutcome) -> str:
     removed = state.removed if isinstance(state, CopyState) else None
     if state.reason or removed is None:
         return str(decode_problem(state.reason))
-    return f"{removed.statements} statement(s) removed rows that targets may still have, last: {removed.ddl}"
+    return removed.describe()
 
 
 def estimate_remaining_s(state: CopyOutcome, now_ms: int) -> float | None:

@@ -58,6 +58,10 @@ class CopyRequest(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     """Only change `max_rows_per_second` of the waiting or running copy (None: no limit)."""
 
 
+MAX_DDL_LENGTH = 300
+"""Characters of a statement that states and records show."""
+
+
 class RemovedRows(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """A debt: rows that statements removed without row events (DROP PARTITION). Targets keep them until a
     key sweep, or a copy of the whole table, that begins after `offset` has ended.
@@ -78,6 +82,29 @@ class RemovedRows(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     unit's debt has none: it belongs to one topic.
     """
 
+    @classmethod
+    def build_from_statement(
+        cls,
+        place: tuple[int, str, int],
+        sql: str,
+        *,
+        offset: int,
+        since_ms: int,
+        position: Position | None = None,
+    ) -> RemovedRows:
+        """Return the debt of the statement `sql` at `place` of the log: epoch, file, and its position there.
+
+        The place gives the id, so capture and each unit have the same one.
+        """
+        epoch, file, pos = place
+        return cls(
+            id=f"rows removed at {epoch}/{file}:{pos}",
+            offset=offset,
+            ddl=sql[:MAX_DDL_LENGTH],
+            since_ms=since_ms,
+            position=position,
+        )
+
     def describe(self) -> str:
         """Return the debt in words."""
         return f"{self.statements} statement(s) removed rows that targets may still have, last: {self.ddl}"
@@ -93,15 +120,6 @@ class RemovedRows(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
         return msgspec.structs.replace(
             self, since_ms=earlier.since_ms, statements=earlier.statements + self.statements
         )
-
-
-def format_sweep_id(epoch: int, file: str, pos: int) -> str:
-    """Return the id of the key sweep that the statement at this place of the log leads to."""
-    return f"rows removed at {epoch}/{file}:{pos}"
-
-
-MAX_DDL_LENGTH = 300
-"""Characters of a statement that states and records show."""
 
 
 class CopyOutcome(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -136,7 +154,8 @@ class CopyState(CopyOutcome, kw_only=True, frozen=True, omit_defaults=True):
     """State of the last request for a table, or of a key sweep."""
 
     ended: tuple[tuple[int, str], ...] = msgspec.field(name="ended", default=())
-    """(time, cause) of this table's copies that ended within the last day, oldest first."""
+    """(time, cause) of this table's copies that ended within the last day, oldest first. The cause of a copy
+    that only a unit needed ends in " of pipeline NAME"."""
     ended_stop: str = msgspec.field(name="ended_stop", default="")
     """Cause of the stop that the copy's begin ended; the table is stopped again if the copy is given up."""
     next_request: CopyRequest | None = msgspec.field(name="behind", default=None)

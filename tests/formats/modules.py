@@ -54,16 +54,14 @@ _MARKED = "rows of Kafka topics that are compared within one process"
 
 #: Module → the structures whose bytes it writes or reads, or the reason why they are no structure of ours.
 MODULES = {
-    "consumer/attempt/copies/quarantined_keys.py": "rowlock_quarantine",
     "consumer/attempt/copies/keys.py": _KEYS,
     "consumer/attempt/copies/snapshots.py": _KEYS,
     "consumer/attempt/copies/source_keys.py": "a key in a message for people",
     "consumer/attempt/reports.py": "report-datagram",
     "consumer/attempt/spec.py": "known-table",
-    "consumer/ordering/fold.py": "rowlock_quarantine",
     "consumer/ordering/lanes/batches.py": "rowlock_displaced, rowlock_quarantine",
     "consumer/ordering/layout.py": "layout",
-    "consumer/ordering/recovery.py": "rowlock_quarantine",
+    "consumer/ordering/model.py": "rowlock_quarantine",
     "consumer/process/instructions.py": "apply-lines",
     "consumer/reporting/protocol.py": "unit-command, unit-line",
     "consumer/reporting/status_lines.py": "apply-lines",
@@ -72,7 +70,6 @@ MODULES = {
     "consumer/spark/query_handle.py": "offsets as Spark's progress has them",
     "consumer/tables/event_decoder.py": "event",
     "consumer/tables/evolution/plans.py": "change-mark",
-    "consumer/tables/held_events.py": "rowlock_quarantine",
     "consumer/tables/stored.py": "stored-definition",
     "consumer/targets/bookkeeping.py": "rowlock_progress",
     "consumer/targets/kafka/compacted/topic_contents.py": _MARKED,

@@ -63,7 +63,7 @@ def equal(system: WholeRun, columns: tuple[str, ...], **renames: str) -> None:
 
 
 def test_names_that_a_target_cannot_have_are_others_there(system: WholeRun) -> None:
-    """One life of a system: each step stands on the one before it."""
+    """One life of a system: each step begins with what the one before it has left."""
     system.change("b1", CREATE, *(f"INSERT INTO acct VALUES ({n}, 'x{n}', {n}, 'n{n}')" for n in range(1, 9)))
     names_are_reported(system)
     rename(system, **RENAMES)

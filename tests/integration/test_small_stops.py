@@ -78,7 +78,7 @@ def ask_status(system: WholeRun) -> tuple[int, dict[str, Any]]:
 
 
 def test_the_smallest_thing_stops_and_status_says_so(system: WholeRun) -> None:
-    """One life of a system: each step stands on the one before it."""
+    """One life of a system: each step begins with what the one before it has left."""
     a_run_on_an_empty_schema_captures_tables_when_they_are_created(system)
     a_capture_that_has_ended_is_stopped_with_reason_and_remedy_until_it_is_mended(system)
     after_a_stop_nothing_is_said_to_run(system)

@@ -57,7 +57,7 @@ def system(
 
 
 def test_what_is_done_to_targets_stops_what_it_concerns_until_it_is_undone(system: WholeRun) -> None:
-    """One life of a system: each step stands on the one before it."""
+    """One life of a system: each step begins with what the one before it has left."""
     for table in TABLES:
         system.change(
             "b1",

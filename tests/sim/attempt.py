@@ -218,6 +218,7 @@ class Attempt(AttemptActors):
         unmet(fx.FindSnapshot, "only Debezium's snapshots are found so, and rowlock captures here"),
         at_once(fx.OpenKeys, lambda *_: MemoryKeys()),
         after_a_step(fx.Sleep, lambda *_: None),
+        at_once(fx.ReadClock, lambda *_: 0.0),
         in_steps(fx.Await, _await),
         at_once(fx.StartLanes, _start_lanes),
         in_steps(fx.JoinLanes, _join_lanes),

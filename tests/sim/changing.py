@@ -71,7 +71,7 @@ from schemas.wire.copies import CopyMark
 from schemas.wire.event import ColumnChanges
 from schemas.wire.position import ZERO
 from tests.kits.apply import FakeSource
-from tests.sim.actors import AttemptActors, after_a_step, build_step_table, in_steps, unmet
+from tests.sim.actors import AttemptActors, after_a_step, at_once, build_step_table, in_steps, unmet
 from tests.sim.changing_renames import Renames
 from tests.sim.changing_wide import unique_change, wide
 from tests.sim.truth import Wrong
@@ -662,6 +662,7 @@ class Run(AttemptActors):
         unmet(fx.FindSnapshot, NO_DEBEZIUM),
         unmet(fx.OpenKeys, NO_MARKER),
         after_a_step(fx.Sleep, lambda *_: None),
+        at_once(fx.ReadClock, lambda *_: 0.0),
         in_steps(fx.Await, _await),
         after_a_step(fx.StartLanes, _start_lanes),
         in_steps(fx.JoinLanes, _join_lanes),

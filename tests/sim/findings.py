@@ -60,7 +60,7 @@ RULE = {
     "jump": "a unit that goes on at a copy takes the position of the begin's predecessor",
     "debt": "a key sweep pays for the statements before its begin alone",
     "seen": "what a key sweep reads is not older than the statement",
-    "later rows": "a row that is written behind the statement outlives the key sweep",
+    "later rows": "a row that is written after the statement stays through the key sweep",
     "no copy": "no stopped unit goes on at the begin of a key sweep",
     "tickets": 'tickets on before and after images ("Confirmed right")',
     "refused half": "of a key move that the target refuses only the refused half is held",

@@ -53,9 +53,9 @@ class Rules:
     jumps_take_the_position: bool = True  # of the begin's predecessor: nobody read what is passed over
     copies_given_up_stop_again: bool = True  # the table whose stop they had ended
     since_reaches_back: bool = True  # to before everything that concerns the chunk
-    sweeps_reach_the_statement: bool = True  # a debt is paid by a key sweep that begins behind it
+    sweeps_reach_the_statement: bool = True  # a debt is paid by a key sweep that begins after it
     sweeps_see_the_statement: bool = True  # of which no row is left in what they read
-    sweeps_keep_later_rows: bool = True  # what is written again behind the statement lives
+    sweeps_keep_later_rows: bool = True  # rows that are written again after the statement stay
     sweeps_are_no_copies: bool = True  # no stopped unit goes on at the begin of a key sweep
     values_are_ticketed: bool = True  # tickets on before and after images
     halves_are_refused_apart: bool = True  # of a key move only what the target refuses is held

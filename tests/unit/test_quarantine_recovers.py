@@ -297,6 +297,38 @@ def test_a_key_that_gives_up_a_value_makes_room_for_one_that_recovers_with_it(la
 
 
 @LANES
+def test_a_row_that_a_recovery_displaces_is_logged_and_counted(lanes: int) -> None:
+    """Two keys swap a unique value while both are refused, so neither fits before the other one leaves."""
+    bench, source = refusing(lanes, replace=True)
+    assert apply(bench, source.put(source.row(1, "a@x", 1)), source.put(source.row(2, "b@x", 1))) == "ok"
+    poison = [source.put(poisoned(source, 1, None, 2)), source.put(poisoned(source, 2, "a@x", 2))]
+    assert apply(bench, *poison) == "ok"
+    start = len(bench.topic)
+    bench.write([source.put(source.row(1, "b@x", 3)), source.put(source.row(2, "a@x", 3))])
+    with capture_logs() as logs:
+        done = bench.apply(start)
+    assert (bench.target.rows_of(), entries(bench)) == (rows_of(source), [])
+    assert len(bench.target.state.displaced) == 1
+    shown = [(each["rows"], each["event_keys"]) for each in logs if each["event"] == "rows displaced"]
+    assert (shown, done.displaced) == ([(1, [(1,)])], 1)
+
+
+def test_a_key_that_only_queued_and_is_refused_is_logged_once() -> None:
+    """Keys that a collation holds equal queue behind each other. No refusal of the second one was logged."""
+    bench, source = refusing(2)
+    assert apply(bench, source.put(source.row(7, None, 1))) == "ok"
+    event = encode_event_value(FakeSource().put(poisoned(source, 1, None, 1))).decode()
+    held = altered(entry(0, 1, "held behind offset 0"), table="public.acct", event=event)
+    bench.target.state.held[0, 0] = held
+    with capture_logs() as logs:
+        assert apply(bench, source.put(source.row(9, None, 1))) == "ok"
+        assert apply(bench, source.put(poisoned(source, 1, None, 2))) == "ok"
+    shown = [(each["key"], each["reason"]) for each in logs if each["event"] == "row quarantined"]
+    assert shown == [("[1]", "too long")]
+    assert [each[3] for each in entries(bench)] == ["too long", "too long"]
+
+
+@LANES
 def test_a_value_that_cannot_be_decoded_is_never_tried(lanes: int) -> None:
     bench, source = refusing(lanes)
     assert apply(bench, source.put(poisoned(source, 1, None, 1))) == "ok"

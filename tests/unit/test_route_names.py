@@ -257,11 +257,11 @@ def test_a_column_that_is_dropped_and_added_is_another_one_under_its_name_in_the
     assert isinstance(first, DropColumn)
     assert isinstance(second, AddColumn)
     assert (first.name, second.column.name) == ("note_", "note_")
-    gone = planned(without(SOURCE, "note"), ColumnChanges(dropped=("note",)), to, before=before)
-    assert (gone.stored.retained_columns, gone.stored.names) == (("note_",), {})
+    dropped = planned(without(SOURCE, "note"), ColumnChanges(dropped=("note",)), to, before=before)
+    assert (dropped.stored.retained_columns, dropped.stored.names) == (("note_",), {})
     there = build_desired_table(SOURCE, to)
     with pytest.raises(CopyNeededError, match="already has a column note_"):
-        planned(SOURCE, ColumnChanges(added=("note",)), to, before=gone.stored, there=there)
+        planned(SOURCE, ColumnChanges(added=("note",)), to, before=dropped.stored, there=there)
 
 
 @pytest.mark.parametrize("policy", ["ignore", "lenient", "evolve"])
@@ -338,9 +338,9 @@ def test_a_name_that_the_target_spells_as_the_source_does_needs_no_copy() -> Non
         added(SOURCE, "w"), ColumnChanges(added=("w",)), to, before=first.stored, there=real, same=FOLDING
     )
     assert explain_changed_names(later.stored, to) == ""
-    gone = planned(renamed(SOURCE, "note", "x"), ColumnChanges(renamed={"note": "x"}), to,
+    dropped = planned(renamed(SOURCE, "note", "x"), ColumnChanges(renamed={"note": "x"}), to,
                    before=first.stored, there=real, same=FOLDING)  # fmt: skip
-    assert (steps(gone), gone.stored.names) == ([RenameColumn("note", "x")], {})
+    assert (steps(dropped), dropped.stored.names) == ([RenameColumn("note", "x")], {})
 
 
 # --- a changed route

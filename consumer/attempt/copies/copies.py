@@ -8,11 +8,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from consumer.attempt.copies.keys_on_disk import MAX_KEYS_IN_MEMORY
-from consumer.attempt.copies.quarantined_keys import (
-    find_deleted_keys,
-    format_entry_key,
-    format_entry_table,
-)
+from consumer.attempt.copies.quarantined_keys import find_deleted_keys, format_entry_table
 from consumer.attempt.copies.sweep import BoundRefusedError, Sweep, read_topic_after
 from consumer.attempt.copies.window import KeyWindow
 from consumer.attempt.effects import Machine, ReadQuarantine, ask_driver
@@ -30,7 +26,13 @@ from consumer.attempt.recovery import can_recover
 from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import AttemptProgress, retry_transient
 from consumer.errors import CopyNeededError
-from consumer.ordering.model import NetChange, QuarantineEntry, TargetTable, UnitState
+from consumer.ordering.model import (
+    NetChange,
+    QuarantineEntry,
+    TargetTable,
+    UnitState,
+    format_entry_key,
+)
 from consumer.ordering.netchange import sort_keys
 from consumer.ordering.progress import LaneMark
 from consumer.ordering.recovery import list_keys_to_retry
@@ -231,15 +233,15 @@ class CopyMarkers:
         `sweep` counts what is read. Raises TakesLongError.
         """
         name, begins = format_entry_table(active), chunk.begins
-        wanted = {entry.key for entry in held if entry.table == name and entry.offset <= begins}
+        uncertain = {entry.key for entry in held if entry.table == name and entry.offset <= begins}
         found: set[str] = set()
 
         def take(taken: ReaderItem) -> None:
             if isinstance(taken, KeysRead):
                 sweep.count_compared(len(taken.keys))
-                found.update(wanted.intersection(map(format_entry_key, taken.keys)))
+                found.update(uncertain.intersection(map(format_entry_key, taken.keys)))
 
-        if wanted:
+        if uncertain:
             sweep.count_compared(mark[0] - begins)
             yield from read_topic_after(self._spec.unit.topic, active, begins, mark[0], take)
         return found

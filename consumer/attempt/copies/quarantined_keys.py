@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 
-import msgspec
-
-from consumer.ordering.model import QuarantineEntry
+from consumer.ordering.model import QuarantineEntry, format_entry_key, parse_entry_key
 from consumer.tables.definition import ActiveDefinition
-from consumer.tables.held_events import decode_quarantined_key
 from consumer.tables.router import make_key_function
 from schemas.table.model import Key
 
@@ -34,7 +31,7 @@ def find_deleted_keys(
         if entry.table == name:
             entries.setdefault(entry.key, []).append(entry)
     deleted = [
-        (decode_quarantined_key(text), of)
+        (parse_entry_key(text), of)
         for text, of in entries.items()
         if (text not in existing if of[-1].offset <= begins else not leaves_row(active, of[-1]))
     ]
@@ -44,11 +41,6 @@ def find_deleted_keys(
 def format_entry_table(active: ActiveDefinition) -> str:
     """Return the target table as entries of the quarantine name it."""
     return f"{active.target.schema}.{active.target.name}"
-
-
-def format_entry_key(key: Key) -> str:
-    """Return a key of the target as entries of the quarantine hold it."""
-    return msgspec.json.encode(key).decode()
 
 
 def leaves_row(active: ActiveDefinition, entry: QuarantineEntry) -> bool:

@@ -4,6 +4,7 @@ records, and asks the target for definitions and progress.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -197,6 +198,9 @@ class AttemptDriver(Generic[C]):
         self._require_assignment()
         return self._inputs.ask_source(effect.table, effect.keys)
 
+    def _read_clock(self, _effect: fx.ReadClock) -> float:
+        return time.monotonic()
+
     def _open_keys(self, _effect: fx.OpenKeys) -> KeyComparison:
         return open_keys(self._spec.scratch)
 
@@ -223,6 +227,7 @@ class AttemptDriver(Generic[C]):
         fx.FindBegin.bind_handler(_find_begin),
         fx.FindSnapshot.bind_handler(_find_snapshot),
         fx.AskSource.bind_handler(_ask_source),
+        fx.ReadClock.bind_handler(_read_clock),
         fx.OpenKeys.bind_handler(_open_keys),
     )
 

@@ -20,7 +20,14 @@ import msgspec
 
 from consumer.ordering.dispatch import LaneItem, TablePlan, split_key_move
 from consumer.ordering.fold import encode_folded
-from consumer.ordering.model import ChangeId, QuarantineEntry, ReducedChanges, RowChange
+from consumer.ordering.model import (
+    ChangeId,
+    QuarantineEntry,
+    ReducedChanges,
+    RowChange,
+    format_entry_key,
+    parse_entry_key,
+)
 from consumer.ordering.netchange import replace_snapshot_rows
 from consumer.ordering.progress import LaneMark
 from schemas.table.equality import are_same_values
@@ -244,7 +251,7 @@ def _settles_key(part: RowChange, plan: TablePlan) -> bool:
 
 
 def _get_entry_place(entry: QuarantineEntry) -> QuarantinePlace:
-    return entry.offset, entry.part, tuple(msgspec.json.decode(entry.key))
+    return entry.offset, entry.part, parse_entry_key(entry.key)
 
 
 def _build_quarantine_entry(
@@ -254,7 +261,7 @@ def _build_quarantine_entry(
         offset=change.id[0],
         part=change.id[1],
         table=plan.name,
-        key=msgspec.json.encode(key).decode(),
+        key=format_entry_key(key),
         folded=folded,
         event=change.wire.decode(),
         error=error,

@@ -22,7 +22,7 @@ from consumer.attempt.reports import Report
 from consumer.attempt.spec import SMALL_BATCH, UnitAssignment, UnitSpec
 from consumer.errors import UnitStoppedError
 from consumer.ordering.model import ApplyUnit
-from consumer.ordering.recovery import is_queued
+from consumer.ordering.recovery import list_untried_keys
 from consumer.process.operations.unit_resources import build_stop
 from consumer.process.takeover import TakeoverResult
 from consumer.spark.pipeline import PipelineSettings
@@ -32,6 +32,7 @@ from consumer.tables.source_tables import find_source_keys, read_definition
 from consumer.units.messages import OperationFailed, RangeApplied, UnitTakenOver
 from consumer.units.progress_checks import MAX_LIVE_BACKLOG
 from consumer.units.unit import UnitRef
+from schemas.config.kinds.targets import find_target_kind
 from schemas.findings import START_OVER
 from schemas.problems import Problem, encode_problem
 
@@ -142,10 +143,12 @@ class DirectApplier:
     ) -> OperationFailed | None:
         """Run an attempt without records if an earlier one ended before it tried all keys in quarantine.
 
-        Otherwise they would wait for the next event of the topic.
+        Otherwise they would wait for the next event of the topic. A target of events tries none.
         """
+        if find_target_kind(self._pipeline.target.type).events:
+            return None
         entries = sessions.get_connection(0).read_quarantine(ApplyUnit(self._pipeline.name, unit.topic))
-        if not any(map(is_queued, entries)):
+        if not list_untried_keys(entries):
             return None
         end = taken.lowest.offset + 1
         report = self._apply_records(self.build_spec(unit, taken.epoch, taken.was), sessions, end, end)

@@ -11,7 +11,7 @@ from typing import cast
 from consumer.ordering.model import ApplyUnit, LaneProgress, UnitState
 from consumer.spark.pipeline import build_pipeline_routes
 from consumer.tables.router import resolve_route
-from consumer.tables.stored import decode_stored
+from consumer.tables.stored import decode_stored, read_debt
 from consumer.targets.base import EventTables, UnitTarget
 from rowlock.coordinator.units import ApplyUnitName
 from rowlock.inspect.topics.outdated import explain_outdated, explain_rewrite
@@ -53,7 +53,7 @@ class AppliedUnit:
     def debt(self) -> RemovedRows | None:
         """Rows that statements have removed at the source and that the target may still have."""
         text = self.state.definition if self.state else None
-        return decode_stored(text).removed if text else None
+        return read_debt(text) if text else None
 
     @property
     def offset(self) -> int:
