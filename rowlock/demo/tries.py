@@ -49,11 +49,11 @@ Everything keeps running until Ctrl-C. In another terminal:
   ./north -e "UPDATE customers SET phone = '0241 1' WHERE id = 7"
   ./office -c "SELECT * FROM customers WHERE id = 7"
 
-  # a row that PostgreSQL refuses, and its repair
+  # a row that PostgreSQL refuses; it recovers once it is corrected at its source
   ./north -e "INSERT INTO accounts VALUES (9000001, 'DE00', 7, 'giro', 5.00, '0000-00-00')"
   ./rowlock quarantine list
   ./north -e "UPDATE accounts SET opened = '2026-01-01' WHERE id = 9000001"
-  ./rowlock quarantine retry
+  ./rowlock quarantine list --resolved
   ./office -c "SELECT * FROM accounts WHERE id = 9000001"
 
   # the log of rowlock

@@ -120,7 +120,7 @@ def test_each_command_that_a_kept_demo_prints_works(tmp_path: Path) -> None:
             elif "0000-00-00" in command:
                 until(lambda: "9000001" in ask("./rowlock quarantine list"), command)
             elif "opened = " in command:
-                until(lambda: "held behind" in ask("./rowlock quarantine list"), command)
+                until(lambda: "9000001" in ask("./rowlock quarantine list --resolved"), command)
         assert re.search(r"ms later: in the head office", reported["./follow"])
         assert "2026-01-01" in reported['./office -c "SELECT * FROM accounts WHERE id = 9000001"']
     until(lambda: not left_behind(mark), "the end of all processes of the demo", 15)
