@@ -11,6 +11,7 @@ import pytest
 
 from deploy.embedded.services import Kafka
 from schemas.wire.event import EventEnvelope
+from schemas.wire.records import format_former_table_topic
 from tests.kits.capture import events, position, running, size, source, watermarks, write_config
 from tests.kits.waiting import until
 
@@ -87,7 +88,7 @@ class Capturing:
                 cursor.execute(statement)
 
     def events(self, table: str) -> list[EventEnvelope]:
-        topic = f"{self.db}.s.{self.db}.{table}"
+        topic = format_former_table_topic(self.db, "s", self.db, table)
         return events(self.kafka.bootstrap, topic) if size(self.kafka.bootstrap, topic) else []
 
     def values(self, table: str) -> set[Any]:

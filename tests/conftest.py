@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from consumer.ordering import recovery
+from schemas.io.refused_logins import REFUSED_LOGINS
 
 pytest.register_assert_rewrite(
     "tests.conformance", "tests.kits", "tests.stands"
@@ -24,6 +26,13 @@ recovery.MAX_SECONDS = math.inf
 """On a loaded machine an example or a drain may be slow, never red."""
 
 _MARKED_FOLDERS = {"integration": "integration", "faults": "faults", "upgrade": "upgrade"}
+
+
+@pytest.fixture(autouse=True)
+def forget_refused_logins() -> Iterator[None]:
+    """A log-in that a test's server refused is none of the next test's, which runs in the same process."""
+    yield
+    REFUSED_LOGINS._logins.clear()
 
 
 def pytest_configure() -> None:

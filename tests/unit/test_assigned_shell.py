@@ -132,7 +132,8 @@ def test_a_takeover_tries_the_keys_that_an_attempt_left_untried(
     """No event may follow, and so no other attempt."""
     hand = object.__new__(DirectApplier)
     hand._aborted, hand._taking = set(), 1
-    hand._pipeline = SimpleNamespace(name="p", debezium=set())  # type: ignore[assignment]
+    target = SimpleNamespace(type="mysql")
+    hand._pipeline = SimpleNamespace(name="p", debezium=set(), target=target)  # type: ignore[assignment]
     monkeypatch.setattr(hand, "build_spec", lambda *_: None)
     applied: list[tuple[int, int]] = []
 
