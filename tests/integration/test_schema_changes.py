@@ -113,12 +113,12 @@ def outcome(
     found = sorted(unit.target_rows(columns), key=str)
     if expected != found:
         return f"the source has {expected}, the target {found}"
-    gone = names.get("v", "v")
+    dropped = names.get("v", "v")
     missing = (
         "v" not in table.column_names and isinstance(verdict, AdoptDefinition) and not verdict.columns.renamed
-        and gone not in [names.get(each, each) for each in table.column_names]  # of another column now
+        and dropped not in [names.get(each, each) for each in table.column_names]  # of another column now
     )  # fmt: skip
-    if missing and unit.has(gone) == (policy == "evolve"):
+    if missing and unit.has(dropped) == (policy == "evolve"):
         return "the dropped column"
     return None
 

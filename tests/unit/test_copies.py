@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -170,7 +169,7 @@ def refused(book: CopyBook, asked: CopyRequest, seen: KnownTable | None = None, 
     return str(decode_problem(found.reason)) if found.id == asked.id and found.phase == "refused" else ""
 
 
-def ended(*times: tuple[int, str], by: str = "pipeline p") -> CopyBook:
+def ended(*times: tuple[int, str], by: str = "operator") -> CopyBook:
     """A book in which copies ended at these times, for these causes."""
     book = CopyBook()
     for number, (at, cause) in enumerate(times):
@@ -209,10 +208,10 @@ def test_the_same_cause_again_within_an_hour_is_a_loop() -> None:
 def test_the_same_cause_in_another_pipeline_is_no_loop() -> None:
     """A route that was changed for two pipelines stops their units at different times."""
     hour = 100 * HOUR_MS
-    first = ended((hour - 1, "definition"))
-    other = msgspec.structs.replace(repair(9, cause="definition", after=99), by="pipeline q")
-    assert refused(first, other, now=hour) == ""
-    assert "same cause" in refused(ended((hour - 1, "definition")), repair(9, cause="definition"), now=hour)
+    own = repair(9, cause="definition", after=99)
+    first = (hour - 1, "definition")
+    assert refused(ended(first, by="pipeline p"), replace(own, by="pipeline q"), now=hour) == ""
+    assert "same cause (definition)" in refused(ended(first, by="pipeline p"), own, now=hour)
 
 
 def test_the_same_stop_of_the_table_is_a_loop_whoever_asks() -> None:
@@ -220,8 +219,9 @@ def test_the_same_stop_of_the_table_is_a_loop_whoever_asks() -> None:
     book.accept_request(repair(1, cause="dropped"), KnownTable(), hour - 2)
     book.states.mark_begun(ACCT, begun(1, ended="dropped"), hour - 2)
     book.mark_copy_ended(ACCT, "r1", hour - 1)
-    other = msgspec.structs.replace(repair(9, cause="dropped", after=99), by="pipeline q")
+    other = replace(repair(9, cause="dropped", after=99), by="pipeline q")
     assert "same cause (dropped)" in refused(book, other, KnownTable(stopped="dropped"), now=hour)
+    assert "same cause (dropped)" in refused(book, replace(other, id="r10"), now=hour)
 
 
 def test_more_than_three_tables_at_once_are_a_persons_business() -> None:
@@ -263,7 +263,7 @@ def test_what_is_there_again_is_copied_within_the_limits_alone() -> None:
         assert (state(book).phase, decode_problem(state(book).reason)) == ("refused", problem)
     often = judge_recreated_table(ended((10, "a"), (20, "b")), again(9), DROPPED, 30)
     assert "2 times within a day" in str(often)
-    soon = judge_recreated_table(ended((10, "dropped"), by="capture"), again(9), DROPPED, HOUR_MS)
+    soon = judge_recreated_table(ended((10, "dropped")), again(9), DROPPED, HOUR_MS)
     assert "same cause (dropped) within an hour" in str(soon)
 
 
@@ -414,7 +414,7 @@ def test_what_cannot_be_copied_is_refused_and_a_running_copy_stays() -> None:
 def test_a_refused_request_keeps_what_is_known_of_the_last_copy() -> None:
     book = running()
     book.mark_copy_ended(ACCT, "r1", 300)
-    assert refused(book, repair(2, after=50), KnownTable(estimate=1001))
+    assert refused(book, repair(2, cause="", after=50))
     assert (state(book).offset, state(book).ended) == (10, ((300, ""),))
 
 

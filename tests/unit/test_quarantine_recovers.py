@@ -314,7 +314,7 @@ def test_a_row_that_a_recovery_displaces_is_logged_and_counted(lanes: int) -> No
 
 
 def test_a_key_that_only_queued_and_is_refused_is_logged_once() -> None:
-    """Keys that a collation holds equal queue behind each other. No refusal of the second one was logged."""
+    """Of keys that a collation holds equal the second one queues. Its refusal was not logged."""
     bench, source = refusing(2)
     assert apply(bench, source.put(source.row(7, None, 1))) == "ok"
     event = encode_event_value(FakeSource().put(poisoned(source, 1, None, 1))).decode()
