@@ -42,6 +42,8 @@ class Placement:
     """
     versions: tuple[ProcessVersion, ...] = ()
     """The versions of the leader and its agents."""
+    rest: str = ""
+    """The REST address of the leader that has answered; "": none has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,8 @@ class PlacementReader:
             why = f"{seen}: {START}" if is_refused else f"{seen} ({error}): let this machine reach it"
             return Placement(problem=why, known=is_refused)
         versions = process_versions(candidate.name, answers.leader, answers.agents)
-        return Placement({str(row["unit"]): row for row in answers.units}, versions=versions)
+        units = {str(row["unit"]): row for row in answers.units}
+        return Placement(units, versions=versions, rest=candidate.rest)
 
     def _fetch_answers(self, rest: str) -> LeaderAnswers:
         if self._leader is None or self._leader[0] != rest:

@@ -152,6 +152,18 @@ class StatusReader:
         self._kafka.close()
         self._placements.close()
 
+    def read_captures(self) -> tuple[Placement, tuple[SourceStatus, ...]]:
+        """Return the placement of units and the status of the sources, without any target: it costs little.
+
+        Raises KafkaUnreachableError.
+        """
+        now_ms = read_clock_ms()
+        marks = {name: self._read_watermark(name) for name in self._config.sources}
+        placement = self._placements.read_placement()
+        return placement, tuple(
+            self._read_source(name, mark, now_ms, placement) for name, mark in marks.items()
+        )
+
     def read_status(self) -> Status:
         """Return the status. Raises KafkaUnreachableError; a target that does not answer becomes a
         problem of the status.

@@ -1,0 +1,1 @@
+"""The live view of `rowlock run` on a terminal."""
