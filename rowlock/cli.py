@@ -8,9 +8,11 @@ driver) is imported by that command, so that `--help` and the completion of a sh
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,7 @@ from rowlock.commands.options import (
     complete_printed_commands,
     config_option,
     fail_command,
+    log_format_option,
     output_option,
     read_config,
     read_config_to_change,
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
+@log_format_option
 @click.pass_context
 def main(context: click.Context, log_level: str) -> None:
     """Replicate committed rows of MySQL, MariaDB and Oracle through Kafka into MySQL, MariaDB, PostgreSQL,
@@ -83,12 +87,13 @@ main.add_command(init)
     is_flag=True,
     help="End as soon as all rows that the sources have now are in the targets.",
 )
+@log_format_option
 @report_command_errors
 def run(config_file: Path, until_caught_up: bool) -> None:
     """Capture and apply in one process tree, until Ctrl-C or SIGTERM.
 
-    A process that dies is restarted. A process that refuses to run (its message gives the reason) is not
-    restarted, and the others continue.
+    On a terminal it shows a live view. A process that dies is restarted. A process that refuses to run (its
+    message gives the reason) is not restarted, and the others continue.
     """
     config = read_config_to_change(config_file)
     without = _check_before_start(config, all_needed=until_caught_up)
@@ -99,8 +104,25 @@ def run(config_file: Path, until_caught_up: bool) -> None:
 
     provide_spark_jars()
     goal = CaughtUpGoal(config, _print_error_line) if until_caught_up else None
-    with reload_on_hangup(config):
-        sys.exit(run_processes(config, goal, without=without))
+    with reload_on_hangup(config), _show_progress(config) as use_config:
+        sys.exit(run_processes(config, goal, without=without, use_config=use_config))
+
+
+@contextlib.contextmanager
+def _show_progress(config: Config) -> Iterator[Callable[[Config], object]]:
+    """Show the live view during the block, if there is a terminal for it.
+
+    Yields what it does with a configuration that the run has adopted.
+    """
+    from rowlock.processes.log import can_show_live_view
+
+    if not can_show_live_view():
+        yield lambda _: None
+        return
+    from rowlock.live.screen import show_live_view
+
+    with show_live_view(config) as reader:
+        yield reader.use_config
 
 
 def _print_error_line(text: str) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from schemas.config.model import Config
 
 FINE, FINDING, ERROR = 0, 1, 2
+LOG_FORMAT_VARIABLE = "ROWLOCK_LOG"
+"""The environment variable that chooses the format of the log; `--log-format` sets it."""
 CONFIG_VARIABLE = "ROWLOCK_CONFIG"
 """The environment variable that names the configuration file where no `-c` does."""
 DEFAULT_CONFIG_FILE = Path("rowlock.yaml")
@@ -71,6 +73,21 @@ handed_option = click.option(
     type=int,
     hidden=True,
     help="Descriptor at which `rowlock run` has handed the configuration over.",
+)
+
+
+def _choose_log_format(_: click.Context, __: click.Parameter, chosen: str | None) -> None:
+    """Choose the format for this process and those that it starts, which read the variable."""
+    if chosen is not None:
+        os.environ[LOG_FORMAT_VARIABLE] = chosen
+
+
+log_format_option = click.option(
+    "--log-format",
+    type=click.Choice(["console", "json"]),
+    expose_value=False,
+    callback=_choose_log_format,
+    help="Lines for people, or JSON [default: for people on a terminal].",
 )
 output_option = click.option(
     "--output", type=click.Choice(["table", "json"]), default="table", show_default=True

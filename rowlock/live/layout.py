@@ -35,7 +35,7 @@ Line = tuple[str, ...]
 def build_screen(figures: LiveFigures, width: int, height: int) -> RenderableType:
     """Return all lines of the view, for a terminal of `width` columns and `height` rows."""
     most, is_narrow = _count_lines_per_list(figures, height), width < NARROW
-    parts: list[RenderableType] = [Text("─" * width, style="dim")]
+    parts: list[RenderableType] = [Text("─" * min(width, NARROW), style="dim")]
     if figures.silence:
         parts.append(_build_note(figures.silence, "bold yellow"))
     for header, lines in (

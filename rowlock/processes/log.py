@@ -1,8 +1,8 @@
 """Logging of the command line to stderr, without secrets.
 
 Lines are formatted for people if stderr is a terminal, and as one JSON object a line otherwise
-(`ROWLOCK_LOG=json|console` overrides this). `run` passes its choice to its children, so that all lines
-of a run have one format.
+(`--log-format`, or `ROWLOCK_LOG=json|console`, overrides this). `run` passes its choice to its children, so
+that all lines of a run have one format.
 """
 
 from __future__ import annotations
@@ -39,10 +39,22 @@ def _is_secret(name: str) -> bool:
 
 def choose_log_style() -> str:
     """Return "console" or "json"."""
-    chosen = os.environ.get("ROWLOCK_LOG", "")
-    if chosen in ("console", "json"):
+    if (chosen := read_log_format()) is not None:
         return chosen
     return "console" if sys.stderr.isatty() else "json"
+
+
+def read_log_format() -> str | None:
+    """Return the format that a person has chosen; None: it depends on the terminal."""
+    chosen = os.environ.get("ROWLOCK_LOG", "")
+    return chosen if chosen in ("console", "json") else None
+
+
+def can_show_live_view() -> bool:
+    """Return whether stderr is a terminal that can be drawn on, and lines are not asked for instead."""
+    if read_log_format() is not None or sys.stderr is None or not sys.stderr.isatty():
+        return False
+    return os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
 def configure_logging(level: str = "info") -> None:

@@ -146,8 +146,10 @@ class ChildProcesses:
         commands: Mapping[str, ChildCommand],
         exits: queue.SimpleQueue[SupervisorEvent],
         config: Config | None = None,
+        use_config: Callable[[Config], object] = lambda _: None,
     ) -> None:
-        self._commands, self._config = commands, config
+        """`use_config` is called with each configuration that a child adopts."""
+        self._commands, self._config, self._use_config = commands, config, use_config
         self._exits = exits
         self._running: dict[str, ChildProcess] = {}
 
@@ -166,6 +168,7 @@ class ChildProcesses:
         """
         if handed.is_announced_config(line):
             self._config = handed.decode_announced_config(line)
+            self._use_config(self._config)
         else:
             _LOG.debug("status of a process", child=name, status=line)
 
@@ -187,17 +190,18 @@ def run_processes(
     goal: Goal | None = None,
     *,
     without: Sequence[str] = (),
+    use_config: Callable[[Config], object] = lambda _: None,
 ) -> int:
     """Run all processes until a signal or the goal ends them, and return the exit code.
 
     Raises CommandError if the addresses are taken. `goal` is called about twice a second in a thread of
     its own, so that a slow answer does not delay a restart. `without`: see
-    rowlock.coordinator.inventory.
+    rowlock.coordinator.inventory. `use_config`: see ChildProcesses.
     """
     await_addresses(config)
     events: queue.SimpleQueue[SupervisorEvent] = queue.SimpleQueue()
     children = build_run_commands(config, all_needed=goal is not None, without=without)
-    processes = ChildProcesses(children, events, config)
+    processes = ChildProcesses(children, events, config, use_config)
     state = supervisor.begin_supervision(children)
     done = threading.Event()
     try:
