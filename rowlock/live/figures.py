@@ -90,7 +90,7 @@ class CopyFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class StoppedPart:
     """A table or a unit that does not run, and why."""
 
     what: str
@@ -114,7 +114,7 @@ class LiveFigures:
     sources: tuple[SourceFigures, ...] = ()
     pipelines: tuple[PipelineFigures, ...] = ()
     copies: tuple[CopyFigures, ...] = ()
-    troubles: tuple[Trouble, ...] = ()
+    troubles: tuple[StoppedPart, ...] = ()
     slow: tuple[SlowTable, ...] = ()
     problems: tuple[str, ...] = ()
     rest: str = ""
@@ -224,17 +224,17 @@ def _build_copy(row: CopyRow, before: CopyRow | None, elapsed_s: float) -> CopyF
     return CopyFigures(table, row.phase, row.rows, row.estimate, rate, row.eta_s)
 
 
-def _list_troubles(reading: LiveReading) -> tuple[Trouble, ...]:
+def _list_troubles(reading: LiveReading) -> tuple[StoppedPart, ...]:
     """Return the tables and units that do not run: the stopped ones first, those that never ran last."""
     tables = [
-        Trouble(
+        StoppedPart(
             f"{source.name}: {each.table}", each.state, ": ".join(filter(None, (each.cause, each.reason)))
         )
         for source in reading.sources
         for each in source.tables
     ]
     units = [
-        Trouble(name, str(row["health"]), str(row["reason"] or ""))
+        StoppedPart(name, str(row["health"]), str(row["reason"] or ""))
         for name, row in sorted(reading.placement.units.items())
         if row["health"] in _TROUBLES
     ]

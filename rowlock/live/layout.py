@@ -19,7 +19,7 @@ from rowlock.live.figures import (
     PipelineFigures,
     SlowTable,
     SourceFigures,
-    Trouble,
+    StoppedPart,
 )
 
 NARROW = 60
@@ -175,6 +175,6 @@ def _format_copies(copies: Sequence[CopyFigures], most: int) -> tuple[Line, list
     return ("copy", "rows/s", "left", "progress"), _cut_lines(lines, most)
 
 
-def _format_troubles(troubles: Sequence[Trouble], most: int) -> tuple[Line, list[Line]]:
+def _format_troubles(troubles: Sequence[StoppedPart], most: int) -> tuple[Line, list[Line]]:
     lines = [(each.what, each.state, each.why) for each in troubles]
     return ("does not run", "state", "why (what to do: `rowlock status`)"), _cut_lines(lines, most)

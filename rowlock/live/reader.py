@@ -12,7 +12,7 @@ from typing import Protocol
 
 from rowlock.errors import CommandError
 from rowlock.inspect.observed.source_status import SourceStatus
-from rowlock.inspect.placement import Placement
+from rowlock.inspect.placement import START, Placement
 from rowlock.inspect.status import Status, StatusReader
 from rowlock.live.figures import HeldEvents, LiveReading, LiveSnapshot
 from schemas.clock import read_clock_ms
@@ -24,7 +24,7 @@ STATUS_EVERY_S = 15.0
 """Least seconds between two whole readings, which ask the targets, too."""
 CPU_SHARE, STATUS_TIME_SHARE = 0.05, 0.05
 """The part of one processor that the readings may take, and the part of the time that whole readings may."""
-JOIN_S = 2.0
+READING_END_S = 2.0
 """Seconds to wait at the end for a reading; one that hangs ends with the process."""
 
 
@@ -58,7 +58,7 @@ class LiveReader:
         """End the readings."""
         self._done.set()
         for thread in self._threads:
-            thread.join(JOIN_S)
+            thread.join(READING_END_S)
 
     def use_config(self, config: Config) -> None:
         """Read the system of this configuration from the next reading on."""
@@ -98,7 +98,7 @@ class LiveReader:
     def _read_captures(self, reader: SystemReader) -> None:
         placement, sources = reader.read_captures()
         if placement.problem:
-            raise CommandError(placement.problem)
+            raise CommandError(placement.problem.removesuffix(f": {START}"))
         reading = LiveReading(read_clock_ms(), placement, sources)
         with self._lock:
             self._snapshot = replace(

@@ -25,7 +25,7 @@ from schemas.clock import read_clock_ms
 from schemas.config.model import Config
 
 _LOG = structlog.get_logger()
-JOIN_S = 2.0
+SCREEN_END_S = 2.0
 """Seconds to wait at the end for a screen that is being drawn."""
 
 
@@ -52,7 +52,7 @@ class LiveScreen:
     def close(self) -> None:
         """Remove the view from the terminal."""
         self._done.set()
-        self._thread.join(JOIN_S)
+        self._thread.join(SCREEN_END_S)
         self._stop_drawing()
 
     def print_lines(self, text: str) -> None:

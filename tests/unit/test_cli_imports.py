@@ -15,6 +15,8 @@ sources:
   b1: {{type: mariadb, host: 127.0.0.1, port: 1, user: u, password: x, tables: [bank.*]}}
 coordination: {{rest: "{rest}", coordinators: ["127.0.0.1:1"]}}
 """
+#: What only `run` on a terminal needs.
+LIVE_VIEW = {"rich.live", "rowlock.live"}
 #: What a command needs only while it runs.
 LATER = HEAVY_MODULES | {
     "pydantic", "structlog", "rich", "httpx", "confluent_kafka", "sqlalchemy", "msgspec", "yaml",
@@ -46,7 +48,7 @@ def test_commands_to_the_leader_import_only_what_asks_it(words: tuple[str, ...],
         ended, modules = run_and_list_imports(*words, folder=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert "httpx" in modules
-    unneeded = HEAVY_MODULES | {"confluent_kafka", "sqlalchemy", "consumer", "coordinator"}
+    unneeded = HEAVY_MODULES | LIVE_VIEW | {"confluent_kafka", "sqlalchemy", "consumer", "coordinator"}
     assert find_imported(modules, unneeded) == set()
 
 
@@ -56,11 +58,19 @@ def test_status_and_check_import_no_server_and_no_spark(name: str, tmp_path: Pat
     ended, modules = run_and_list_imports(folder=tmp_path, code=f"import rowlock.inspect.{name}")
     assert ended.returncode == 0, ended.stderr
     assert f"rowlock.inspect.{name}" in modules
-    assert find_imported(modules, HEAVY_MODULES) == set()
+    assert find_imported(modules, HEAVY_MODULES | LIVE_VIEW) == set()
 
 
-@pytest.mark.parametrize("breach", ["pyspark", "pyarrow", "grpc", "coordinator.rest"])
+def test_run_imports_the_live_view_only_where_it_shows_it(tmp_path: Path) -> None:
+    code = "import rowlock.cli, rowlock.commands.tables, rowlock.processes.run"
+    ended, modules = run_and_list_imports(folder=tmp_path, code=code)
+    assert ended.returncode == 0, ended.stderr
+    assert "rich.table" in modules
+    assert find_imported(modules, LIVE_VIEW) == set()
+
+
+@pytest.mark.parametrize("breach", ["pyspark", "pyarrow", "grpc", "coordinator.rest", "rich.live"])
 def test_an_import_that_is_planted_is_found(breach: str, tmp_path: Path) -> None:
     ended, modules = run_and_list_imports(folder=tmp_path, code=f"import rowlock.cli, {breach}")
     assert ended.returncode == 0, ended.stderr
-    assert breach in find_imported(modules, HEAVY_MODULES)
+    assert breach in find_imported(modules, HEAVY_MODULES | LIVE_VIEW)
