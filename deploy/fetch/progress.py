@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
 
 def measure_folder_size(folder: Path) -> int:
@@ -34,6 +33,9 @@ def watch_process(what: str, process: subprocess.Popen[bytes], total: int, done:
 def _show_bar(
     console: Console, what: str, process: subprocess.Popen[bytes], total: int, done: Callable[[], int]
 ) -> None:
+    # Only a download needs it: `status` imports this module as well.
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task(what, total=total)
