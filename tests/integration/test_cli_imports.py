@@ -54,4 +54,4 @@ def test_commands_on_servers_that_answer_import_no_spark_and_no_server(
     assert ended.returncode in {0, 1}, ended.stderr[-3000:]
     assert ended.stdout.startswith('{"version": 1, ')
     assert {"confluent_kafka", "pymysql"} <= modules or words != ("check",)
-    assert find_imported(modules, HEAVY_MODULES | {"rich.live", "rowlock.live"}) == set()
+    assert find_imported(modules, HEAVY_MODULES | {"rowlock.live"}) == set()
