@@ -18,6 +18,7 @@ from consumer.attempt.applier import SignalsFor
 from consumer.attempt.attempt_state import AttemptState
 from consumer.attempt.copies.begin import decode_copy_begin, move_to_copy_begin
 from consumer.attempt.copies.copies import build_copy_chunk, build_removed_rows_error, can_sweep_keys
+from consumer.attempt.copies.new_topic import move_to_new_topic
 from consumer.attempt.copies.snapshots import begin_snapshot, compute_mark_before_snapshot, finish_snapshot
 from consumer.attempt.effects import (
     DropSession,
@@ -119,6 +120,21 @@ class Attempt:
                 StoredDefinition(table), state.progress.rows, first=True
             )
         yield from state.close()
+
+    def continue_in_topic(self, topic_id: str, lost: CopyNeededError) -> Machine[None]:
+        """Begin the attempt, and move the progress to a copy in the topic `topic_id`, which has other
+        offsets than the progress.
+
+        The topic id of `spec` must be that of the progress: a schema change that an earlier attempt left
+        unfinished is completed by it. Raises `lost` if no copy has begun there.
+        """
+        state = self._state
+        yield from state.begin_attempt()
+        stored = state.changes.before if state.active_definition is None else state.active_definition.stored
+        lost.add_context(None if stored is None else (stored.table.db, stored.table.name), -1)
+        yield from state.close()
+        yield from move_to_new_topic(self.spec, state.progress, stored, lost, topic_id)
+        log.info("unit continues in a new topic", topic=self.spec.unit.topic, skipped=lost.seen[:300])
 
     # --- the attempt's end
 

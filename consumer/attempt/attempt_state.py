@@ -17,14 +17,13 @@ from consumer.attempt.reports import LaneFigures
 from consumer.attempt.spec import UnitSpec, build_initial_layout
 from consumer.attempt.transactions import AttemptProgress, retry_transient
 from consumer.attempt.unit_errors import AttemptFigures
-from consumer.errors import UnitStoppedError
+from consumer.errors import CopyNeededError, UnitStoppedError
 from consumer.ordering.fold import recompute_folded_keys
 from consumer.ordering.layout import Layout, compute_keys_fingerprint
 from consumer.ordering.model import QuarantineEntry, RowChange, UnitState
 from consumer.ordering.progress import LaneMark, ResumePlan, plan_resume, relay_rows
 from consumer.tables.definition import ActiveDefinition
-from schemas.findings import START_OVER
-from schemas.problems import Problem, decode_problem
+from schemas.problems import decode_problem
 from schemas.wire.position import ZERO
 
 
@@ -178,7 +177,8 @@ def choose_layout(spec: UnitSpec, active: ActiveDefinition | None) -> Layout:
 
 
 def check_state(spec: UnitSpec, topic_id: str, state: UnitState) -> None:
-    """Raise UnitStoppedError if the unit is stopped in the target, or its topic was re-created.
+    """Raise UnitStoppedError if the unit is stopped in the target, CopyNeededError if its topic was created
+    again.
 
     `topic_id`: the topic id in the unit's progress.
     """
@@ -186,12 +186,12 @@ def check_state(spec: UnitSpec, topic_id: str, state: UnitState) -> None:
     if state.stopped is not None:
         raise UnitStoppedError.from_problem(decode_problem(state.stopped))
     if topic_id != spec.topic_id:
-        raise UnitStoppedError.from_problem(describe_recreated_topic(topic))
+        raise build_recreated_topic_error(topic)
 
 
-def describe_recreated_topic(topic: str) -> Problem:
-    """Return the message for a topic with another id than the one in the progress."""
-    return Problem(
+def build_recreated_topic_error(topic: str) -> CopyNeededError:
+    """Return the error of a topic with another id than the one in the progress."""
+    return CopyNeededError(
         f"{topic}: the Kafka topic was deleted and created again: the stored offsets do not apply to it",
-        START_OVER,
-    )
+        cause="topic", after=-1,
+    )  # fmt: skip

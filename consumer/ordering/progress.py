@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from consumer.errors import FencedError, UnitStoppedError
+from consumer.errors import CopyNeededError, FencedError, UnitStoppedError
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import LaneProgress
 from schemas.findings import START_OVER
-from schemas.problems import Problem
 from schemas.wire.position import Position
 
 LaneMark = tuple[int, Position, int, int]
@@ -110,8 +109,11 @@ def was_committed(read: LaneProgress | None, guard: LaneProgress, wrote: LanePro
     )
 
 
-def start_refusal(rows: Sequence[LaneProgress], topic_id: str, end: int) -> Problem | None:
-    """Return why the unit must stop, or None. `end`: the topic's next offset in Kafka.
+def find_lost_offsets(rows: Sequence[LaneProgress], topic_id: str, end: int) -> CopyNeededError | None:
+    """Return why the offsets in `rows` are not those of the topic; None: they are. `end`: the topic's next
+    offset in Kafka.
+
+    Only a copy that begins in the topic as it is now brings the lost events.
 
     Deleted events at the topic's begin are found by the attempt that lacks them, because a copy of the
     table can replace them.
@@ -119,15 +121,15 @@ def start_refusal(rows: Sequence[LaneProgress], topic_id: str, end: int) -> Prob
     stored = rows[0].topic_id
     highest = max(row.offset for row in rows) + 1
     if stored and stored != topic_id:
-        return Problem(
+        return CopyNeededError(
             f"the Kafka topic is not the one that was applied (id {topic_id}, applied {stored}): it "
-            "was deleted and created again",
-            START_OVER,
-        )
+            "was deleted and created again, and the events that were not applied are lost",
+            cause="topic", after=-1,
+        )  # fmt: skip
     if highest > end:
-        return Problem(
+        return CopyNeededError(
             f"the target has applied offset {highest - 1}, but the topic ends at {end}: the topic has lost "
             "its last records",
-            START_OVER,
-        )
+            cause="topic", after=-1,
+        )  # fmt: skip
     return None

@@ -12,9 +12,9 @@ import structlog
 from consumer.attempt.drivers.driver import Connections
 from consumer.attempt.drivers.run import define_topic
 from consumer.attempt.spec import UnitSpec
-from consumer.errors import UnitStoppedError
+from consumer.errors import CopyNeededError, UnitStoppedError
 from consumer.ordering.model import ApplyUnit, LaneProgress
-from consumer.ordering.progress import start_refusal
+from consumer.ordering.progress import find_lost_offsets
 from consumer.spark.pipeline import PipelineSettings
 from consumer.tables.source_tables import read_definition
 from consumer.targets.base import ProgressStore, UnitTarget
@@ -32,8 +32,8 @@ class TakeoverResult:
     definition: str | None
     """The active definition; None if there is none or the target table is in the middle of a schema
     change."""
-    refusal: Problem | None = None
-    """Why the unit cannot continue; it is then recorded as stopped."""
+    lost: CopyNeededError | None = None
+    """Why the offsets of the progress are not those of the topic; only a copy continues the unit then."""
     was: str | None = None
     """Why the unit was stopped before, if it was."""
     gap: bool = False
@@ -59,8 +59,7 @@ def take_unit(
     assigned: int,
     above: int = 0,
 ) -> TakeoverResult:
-    """Raise the fencing token of a unit, and stop the unit if its topic was re-created or lost its last
-    records.
+    """Raise the fencing token of a unit, and compare its progress with its topic.
 
     `bounds`: the topic's first and next offset. Raises TransientError, FencedError (see
     ProgressStore.take_over).
@@ -69,12 +68,10 @@ def take_unit(
     epoch, rows, state = store.take_over(
         unit, topic_id, pipeline.layout, pipeline.config.lanes, assigned=assigned, above=above
     )
-    refusal = start_refusal(rows, topic_id, bounds[1])
-    if refusal is not None:
-        store.stop_unit(unit, epoch, encode_problem(refusal), was=state.stopped)
+    lost = find_lost_offsets(rows, topic_id, bounds[1])
     definition = state.definition if state.ddl is None else None  # a schema change is unfinished
     gap = min(row.offset for row in rows) + 1 < bounds[0]
-    return TakeoverResult(epoch, rows, definition, refusal, state.stopped, gap)
+    return TakeoverResult(epoch, rows, definition, lost, state.stopped, gap)
 
 
 def define_unit(

@@ -155,8 +155,6 @@ class UnitOperations:
                     sessions.get_connection(0), self._pipeline, unit.topic, unit.topic_id, bounds,
                     assigned=unit.assignment, above=above,
                 )  # fmt: skip
-                if taken.refusal is not None:
-                    return build_stop(unit, taken.epoch, encode_problem(taken.refusal))
                 try:
                     return self._go_on(unit, taken, bounds[1], sessions, look=look, here=here)
                 except Exception as error:  # noqa: BLE001  # see consumer.attempt.unit_errors
@@ -179,6 +177,8 @@ class UnitOperations:
         refusal = self._topics.find_topic_problem(unit, debezium=debezium)
         if refusal is not None:
             raise UnitStoppedError.from_problem(refusal)
+        if taken.lost is not None:
+            taken = self._stretches.continue_in_topic(unit, taken, taken.lost, sessions, debezium=debezium)
         if look or self._looks.was_misfit(unit):  # otherwise the takeover does not wait for this check
             misfit = self._looks.find_misfit(sessions.get_connection(0), unit, taken.definition)
             if misfit is not None:

@@ -88,7 +88,7 @@ MOST_SEEDS = 2000
 NOT_SIMULATED = {
     "attempt.Attempt.define_initially": "Debezium's topics alone",
     "producer.states.CopyStates.set_rate": "nobody asks for another rate (tests/unit/test_copies.py)",
-    "attempt_state.describe_recreated_topic": "a topic that was made again",
+    "attempt_state.build_recreated_topic_error": "a topic that was made again",
     "producer.proof.DefinitionReader.may_have_converted": "what a session's settings made of values "
     "(tests/unit/test_conversions.py)",
     "producer.changes.Barrier.build_from_verdict": "a source that judges them (tests/sim/test_oracle.py)",
@@ -97,7 +97,7 @@ NOT_SIMULATED = {
     "sweep.Sweep.sweep_refused_ranges": "a key that the target cannot hold (tests/unit/test_apply_copies.py)",
     "dispatch._get_source_collation": "a target that compares exactly what the source does not",
     "netchange._build_mixed_sort_key": "keys of several types",
-    "progress.start_refusal": "asked at a takeover",
+    "progress.find_lost_offsets": "asked at a takeover",
     "reader.EnvelopeReader._collect_undecodable": "values that the source cannot decode",
     "reader.EnvelopeReader._refuse_undefined": "a topic without its beginning",
     "reader.build_undefined_error": "a topic without its beginning",

@@ -15,7 +15,7 @@ from consumer.ordering.dedup import Deduplicator, DuplicateVerdict
 from consumer.ordering.layout import Layout, compute_keys_fingerprint
 from consumer.ordering.model import ChangeId, LaneProgress, RowChange
 from consumer.ordering.netchange import NetChangeReducer, sort_keys
-from consumer.ordering.progress import advance_row, plan_resume, relay_rows, start_refusal, was_committed
+from consumer.ordering.progress import advance_row, find_lost_offsets, plan_resume, relay_rows, was_committed
 from consumer.ordering.tickets import SWEEP_THRESHOLD, Ticket, TicketTable
 from schemas.table.model import Row
 from schemas.wire.position import ZERO, Position
@@ -357,6 +357,6 @@ def test_after_a_commit_of_unknown_outcome_the_row_decides() -> None:
 @given(st.integers(-1, 50), st.integers(0, 60))
 def test_a_start_is_refused_exactly_when_the_topic_has_lost_what_was_applied(offset: int, end: int) -> None:
     rows = [lane(0, offset, Layout(lanes=1))]
-    refusal = start_refusal(rows, "topic-id", end)
+    refusal = find_lost_offsets(rows, "topic-id", end)
     assert (refusal is None) == (offset + 1 <= end)
-    assert "created again" in str(start_refusal(rows, "other", end))
+    assert "created again" in str(find_lost_offsets(rows, "other", end))

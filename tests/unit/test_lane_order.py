@@ -21,12 +21,11 @@ from consumer.ordering.lanes.batches import LaneBatch
 from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import LaneProgress, RowChange
-from consumer.ordering.progress import start_refusal
+from consumer.ordering.progress import find_lost_offsets
 from consumer.ordering.tickets import TicketTable
 from consumer.process.takeover import TakeoverResult, take_unit
 from rowlock.coordinator.units import ApplyUnitName
 from rowlock.inspect.caught_up import list_lagging_units
-from schemas.problems import encode_problem
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from schemas.wire.position import ZERO
 from tests.kits.history import target_table
@@ -265,7 +264,7 @@ def test_a_unit_has_caught_up_when_its_slowest_lane_has(
 def test_everybody_who_asks_how_far_a_unit_is_hears_of_its_slowest_lane() -> None:
     rows = lanes_at(7, 4, 9)
     assert AttemptProgress(rows).lowest == rows[1]
-    assert TakeoverResult(epoch=1, rows=rows, definition=None, refusal=None, was=None).lowest == rows[1]
+    assert TakeoverResult(epoch=1, rows=rows, definition=None, was=None).lowest == rows[1]
 
 
 # --- whether a unit can start
@@ -287,17 +286,17 @@ def test_everybody_who_asks_how_far_a_unit_is_hears_of_its_slowest_lane() -> Non
     ],
 )
 def test_a_start_is_refused(offsets: tuple[int, ...], topic_id: str, end: int, why: str | None) -> None:
-    refusal = start_refusal(lanes_at(*offsets), topic_id, end)
+    refusal = find_lost_offsets(lanes_at(*offsets), topic_id, end)
     assert refusal is None if why is None else why in str(refusal)
 
 
 def test_rows_from_before_topics_had_an_id_start_with_any() -> None:
-    assert start_refusal(lanes_at(4, topic_id=""), "id", 9) is None
-    assert "has lost its last records" in str(start_refusal(lanes_at(4, topic_id=""), "id", 4))
+    assert find_lost_offsets(lanes_at(4, topic_id=""), "id", 9) is None
+    assert "has lost its last records" in str(find_lost_offsets(lanes_at(4, topic_id=""), "id", 4))
 
 
 @pytest.mark.parametrize(("bounds", "refused"), [((0, 9), False), ((6, 9), False), ((0, 7), True)])
-def test_a_refused_start_is_written_down_where_it_stops_whoever_comes_next(
+def test_a_takeover_of_a_topic_with_other_offsets_raises_the_token_alone(
     bounds: tuple[int, int], refused: bool
 ) -> None:
     target = FakeTarget()
@@ -306,11 +305,10 @@ def test_a_refused_start_is_written_down_where_it_stops_whoever_comes_next(
         name="p", layout=Layout(lanes=2).encode(), config=SimpleNamespace(lanes=2)
     )
     taken = take_unit(FakeSession(target), pipeline, "t", "id", bounds, assigned=1)  # type: ignore[arg-type]
-    assert (taken.refusal is not None) == refused
+    assert (taken.lost is not None) == refused
     assert taken.gap == (bounds[0] == 6), (
         "what retention has deleted is met where it is read: a copy heals that"
     )
-    assert target.state.unit.stopped == (taken.refusal and encode_problem(taken.refusal))
     assert taken.lowest.offset == 4
     epoch = 1 << 16  # the first of the assignment
     assert target.state.lanes == {

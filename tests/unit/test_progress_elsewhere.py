@@ -19,7 +19,6 @@ from consumer.targets.dialect import Dialect, open_progress, open_session
 from consumer.targets.progress import SqlProgressStore
 from rowlock.coordinator.fences import FirstProgress, fence_unit
 from schemas.config.model import TargetConfig
-from schemas.problems import encode_problem
 from tests.kits.targets import SqliteTarget, targets
 from tests.stands import sqlite_target
 
@@ -66,13 +65,12 @@ def test_a_unit_is_taken_over_where_its_progress_is(target: SqliteTarget, elsewh
     pipeline: Any = SimpleNamespace(name="p", layout="{}", config=SimpleNamespace(lanes=3))
     with contextlib.closing(open_progress(target.config(), name="test")) as store:
         store.ensure_bookkeeping()
-        assert take_unit(store, pipeline, "t", "id", (5, 9), assigned=2).refusal is None
+        assert take_unit(store, pipeline, "t", "id", (5, 9), assigned=2).lost is None
         taken = take_unit(store, pipeline, "t", "other", (5, 9), assigned=3)
         assert taken.epoch == 3 << 16
-        assert taken.refusal is not None
-        assert "created again" in taken.refusal.what
-        assert store.read_progress(UNIT)[1] is not None
-    assert elsewhere.sql("SELECT stopped FROM rowlock_unit") == [(encode_problem(taken.refusal),)]
+        assert taken.lost is not None
+        assert "created again" in taken.lost.seen
+    assert epochs(elsewhere) == {3 << 16}
 
 
 def test_without_another_place_it_is_the_target(target: SqliteTarget) -> None:

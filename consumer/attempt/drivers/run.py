@@ -11,6 +11,7 @@ from consumer.attempt.effects import StopUnit, ask_driver
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import DefinitionCache, UnitSpec
 from consumer.attempt.transactions import retry_transient
+from consumer.errors import CopyNeededError
 from consumer.targets.base import UnitTarget
 from consumer.targets.batches import BatchTarget
 from consumer.targets.session import SqlSession
@@ -29,6 +30,22 @@ def define_topic(spec: UnitSpec, connections: Connections[UnitTarget], table: Ta
     """Activate `table` as the definition of a unit with a topic that carries none. Raises ConsumerError."""
     driver = _make_driver(spec, connections, AttemptInputs(), {})
     driver.run_machine(driver.make_attempt().define_initially(table))
+
+
+def continue_in_topic(
+    spec: UnitSpec,
+    connections: Connections[UnitTarget],
+    inputs: AttemptInputs,
+    topic_id: str,
+    lost: CopyNeededError,
+) -> None:
+    """Move a unit's progress to a copy in the topic `topic_id`, which has other offsets than the progress.
+
+    The topic id of `spec` is that of the progress. Raises `lost` if no copy has begun there, and
+    ConsumerError.
+    """
+    driver = _make_driver(spec, connections, inputs, {})
+    driver.run_machine(driver.make_attempt().continue_in_topic(topic_id, lost))
 
 
 def stop_topic(spec: UnitSpec, connections: Connections[UnitTarget], why: str) -> None:

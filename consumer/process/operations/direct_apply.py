@@ -15,12 +15,12 @@ from functools import partial
 from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.copies.snapshots import find_newest_snapshot
 from consumer.attempt.drivers.driver import AttemptInputs
-from consumer.attempt.drivers.run import apply_topic
+from consumer.attempt.drivers.run import apply_topic, continue_in_topic
 from consumer.attempt.effects import TableSnapshot
 from consumer.attempt.readers.kafka_reader import build_reader_settings, read_range, read_rest
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import SMALL_BATCH, UnitAssignment, UnitSpec
-from consumer.errors import UnitStoppedError
+from consumer.errors import CopyNeededError, UnitStoppedError
 from consumer.ordering.model import ApplyUnit
 from consumer.ordering.recovery import list_untried_keys
 from consumer.process.operations.unit_resources import build_stop
@@ -138,6 +138,26 @@ class DirectApplier:
             )  # fmt: skip
         return took
 
+    def continue_in_topic(
+        self,
+        unit: UnitRef,
+        taken: TakeoverResult,
+        lost: CopyNeededError,
+        sessions: ConnectionCache,
+        *,
+        debezium: bool,
+    ) -> TakeoverResult:
+        """Move a unit whose progress has other offsets than its topic to a copy there.
+
+        Raises `lost` if none has begun. Debezium's topics have no begin of a copy that proves what is lost.
+        """
+        if debezium:
+            raise UnitStoppedError(lost.seen, START_OVER)
+        spec = replace(self.build_spec(unit, taken.epoch, taken.was), topic_id=taken.rows[0].topic_id)
+        continue_in_topic(spec, sessions, self._make_inputs(spec, 0, 0), unit.topic_id, lost)
+        rows, _ = sessions.get_connection(0).read_progress(spec.unit)
+        return replace(taken, rows=rows, lost=None)
+
     def _try_untried_keys(
         self, unit: UnitRef, taken: TakeoverResult, sessions: ConnectionCache
     ) -> OperationFailed | None:
@@ -199,26 +219,30 @@ class DirectApplier:
         )
 
     def _apply_records(self, spec: UnitSpec, sessions: ConnectionCache, start: int, end: int) -> Report:
-        topic, assigned = spec.unit.topic, spec.assigned
-        read = partial(read_range, self._reader, topic)
-        rest_reader = partial(read_rest, self._reader, topic)
         return apply_topic(
             replace(
                 spec, small_batch=min(MAX_LIVE_BACKLOG, spec.limits.max_gather), patient=True
             ),  # one transaction, if possible
             sessions,
-            AttemptInputs(
-                read(start, end) if start < end else (),
-                read_missing=read,
-                find_begin=partial(find_begin, read, rest_reader),
-                find_snapshot=partial(self._find_snapshot, spec),
-                read_rest=rest_reader,
-                ask_source=lambda table, keys: find_source_keys(
-                    self._pipeline.debezium[spec.source], spec.source, table, keys
-                ),
-                is_assigned=lambda: (topic, assigned) not in self._aborted,
-            ),
+            self._make_inputs(spec, start, end),
             self._tables,
+        )
+
+    def _make_inputs(self, spec: UnitSpec, start: int, end: int) -> AttemptInputs:
+        """Return the inputs of an attempt at the records in [start, end)."""
+        topic, assigned = spec.unit.topic, spec.assigned
+        read = partial(read_range, self._reader, topic)
+        rest_reader = partial(read_rest, self._reader, topic)
+        return AttemptInputs(
+            read(start, end) if start < end else (),
+            read_missing=read,
+            find_begin=partial(find_begin, read, rest_reader),
+            find_snapshot=partial(self._find_snapshot, spec),
+            read_rest=rest_reader,
+            ask_source=lambda table, keys: find_source_keys(
+                self._pipeline.debezium[spec.source], spec.source, table, keys
+            ),
+            is_assigned=lambda: (topic, assigned) not in self._aborted,
         )
 
     def _find_snapshot(self, spec: UnitSpec, after: int) -> TableSnapshot | None:

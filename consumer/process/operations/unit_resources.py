@@ -13,14 +13,13 @@ import structlog
 
 from consumer.attempt.reports import CopyNeed
 from consumer.attempt.unit_errors import classify_error
-from consumer.errors import ConsumerError, TransientError, UnitStoppedError
+from consumer.errors import ConsumerError, CopyNeededError, TransientError
 from consumer.spark.pipeline import PipelineSettings
 from consumer.spark.worker import ConnectionCache
 from consumer.tables.discovery import KafkaCluster, TopicDescription
 from consumer.units.messages import OperationFailed
 from consumer.units.unit import UnitRef
 from schemas.config.model import TargetConfig
-from schemas.findings import START_OVER
 from schemas.problems import Problem, encode_problem
 from schemas.topic_rules import explain_compaction_refusal, partitions_refusal
 
@@ -134,13 +133,13 @@ class UnitTopics:
         return found
 
     def require_bounds(self, unit: UnitRef) -> OffsetBounds:
-        """Return the bounds of a topic that has existed. Raises UnitStoppedError if it was deleted."""
+        """Return the bounds of a topic that has existed. Raises CopyNeededError if it was deleted."""
         found = self.fetch_bounds([unit.topic]).get(unit.topic)
         if found is None:
-            raise UnitStoppedError(
+            raise CopyNeededError(
                 f"{unit.topic}: Kafka no longer has the topic, nor the records that are not applied yet",
-                START_OVER,
-            )
+                cause="topic", after=-1,
+            )  # fmt: skip
         self._seen(unit.source, unit.topic, found[1] - 1)
         return found
 
