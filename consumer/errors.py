@@ -104,8 +104,6 @@ class CopyNeededError(UnitStoppedError):
     `cause`: that of a stop in the topic (one of producer.stops.CAUSES), or
 
     - gap: events are missing in the topic
-    - topic: the topic is gone, was created again, or has lost its last records; `after` is then -1, because
-      offsets of before are no measure
     - definition: another definition of the table, which the pipeline's policy does not follow
     - statement: a statement that is not known to keep the table's rows
     - event: an event that does not fit the active definition

@@ -48,6 +48,7 @@ CAUSES: dict[str, str] = {
     "xa": "an XA transaction that cannot be followed changes the table",
     "log": "capture cannot follow the table in the log",
     "topic": "Kafka's topic of the table is missing or unsuitable",
+    "topic-lost": "Kafka's topic of the table was deleted, created again, or has lost its last records",
 }
 
 

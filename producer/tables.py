@@ -147,10 +147,10 @@ class TableState:
             found = self.codecs[table_map.layout] = TableCodec(self.table, table_map, source, self.topic.tail)
         return found
 
-    def build_anchor(self, end: int, highest: Position | None, stop: int | None) -> Anchor:
+    def build_anchor(self, end: int, highest: Position | None, stop: int | None, topic_id: str) -> Anchor:
         return Anchor(
             definition=self.definition_offset, marker=self.marker_offset, end=end, highest=highest, stop=stop,
-            begin=self.begun.offset if self.begun is not None else None,
+            begin=self.begun.offset if self.begun is not None else None, topic_id=topic_id,
         )  # fmt: skip
 
 
@@ -161,7 +161,8 @@ class CapturedTables:
     `stopped`: tables without further events. `unsaid`: those of them with topics that do not have the
     stop yet. `known`: tables that a topic or the position record contains; others were never captured.
     `usable`: topics that exist and have the settings of a table's topic, as far as this process has
-    checked. `names`: the topic of each table.
+    checked. `names`: the topic of each table. `topic_ids`: of the topics when this process first saw
+    them.
     """
 
     prefix: str
@@ -172,6 +173,7 @@ class CapturedTables:
     unsaid: set[TableName] = field(default_factory=set)
     known: set[TableName] = field(default_factory=set)
     usable: set[str] = field(default_factory=set)
+    topic_ids: dict[str, str] = field(default_factory=dict)
     names: TopicNames = field(init=False)
 
     def __post_init__(self) -> None:
@@ -209,10 +211,11 @@ class CapturedTables:
             ):
                 continue
             end, highest = ends[topic.name], topic.ceiling
+            topic_id = self.topic_ids.get(topic.name, "")
             found[format_table_name(name)] = (
-                state.build_anchor(end, highest, stop)
+                state.build_anchor(end, highest, stop, topic_id)
                 if state
-                else Anchor(end=end, highest=highest, stop=stop)
+                else Anchor(end=end, highest=highest, stop=stop, topic_id=topic_id)
             )
         return found
 

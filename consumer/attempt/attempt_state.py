@@ -193,5 +193,5 @@ def build_recreated_topic_error(topic: str) -> CopyNeededError:
     """Return the error of a topic with another id than the one in the progress."""
     return CopyNeededError(
         f"{topic}: the Kafka topic was deleted and created again: the stored offsets do not apply to it",
-        cause="topic", after=-1,
+        cause="topic-lost", after=-1,
     )  # fmt: skip

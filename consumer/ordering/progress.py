@@ -124,12 +124,12 @@ def find_lost_offsets(rows: Sequence[LaneProgress], topic_id: str, end: int) -> 
         return CopyNeededError(
             f"the Kafka topic is not the one that was applied (id {topic_id}, applied {stored}): it "
             "was deleted and created again, and the events that were not applied are lost",
-            cause="topic", after=-1,
+            cause="topic-lost", after=-1,
         )  # fmt: skip
     if highest > end:
         return CopyNeededError(
             f"the target has applied offset {highest - 1}, but the topic ends at {end}: the topic has lost "
             "its last records",
-            cause="topic", after=-1,
+            cause="topic-lost", after=-1,
         )  # fmt: skip
     return None

@@ -27,7 +27,7 @@ MAX_COPY_RESTARTS = 3
 #: Causes of stops after which only a copy of the whole table continues, so nothing is left to remove.
 _WITHOUT_DEBT = frozenset({"dropped", "deselected"})
 #: Causes of stops in the middle of a copy that a copy from the beginning may avoid.
-_PASSING = frozenset({"dropped", "rows-replaced", "statement", "definition", "unfit", "xa"})
+_PASSING = frozenset({"dropped", "rows-replaced", "statement", "definition", "unfit", "xa", "topic-lost"})
 
 
 class KnownTable(NamedTuple):
@@ -300,6 +300,14 @@ class CopyBook:
             self.states.put_state(_make_sweep_state(name, ended.removed, ended))
 
     # --- at a start
+
+    def forget_begin(self, table: str) -> None:
+        """Forget where the last copy began: its topic has lost events, so that it satisfies no request."""
+        state = self.states.all.get(table)
+        if state is None:
+            return
+        last = state.last_copy and replace(state.last_copy, begin=None, offset=None)
+        self.states.put_state(replace(state, begin=None, offset=None, last_copy=last))
 
     def recover_copy(self, table: str, begun: BegunCopy, now: int, *, altered: bool) -> None:
         """Process `begun`, which a start found in the table's topic.

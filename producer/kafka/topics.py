@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka import admin as kafka_admin
 from confluent_kafka.cimpl import NewTopic
 
@@ -176,6 +176,23 @@ class SourceTopics:
         return {
             name: len(topic.partitions) for name, topic in self._list_topics().items() if topic.partitions
         }
+
+    def fetch_topic_ids(self, names: Iterable[str]) -> dict[str, str]:
+        """Return the id of each topic that exists and that the user may see. A topic that is deleted and
+        created again has another one.
+        """
+        requested, found = sorted(names), dict[str, str]()
+        for first in range(0, len(requested), _AT_ONCE):
+            asked = TopicCollection(requested[first : first + _AT_ONCE])
+            for name, future in self._admin.describe_topics(asked, request_timeout=30).items():
+                try:
+                    found[name] = str(future.result().topic_id)
+                except KafkaException as error:
+                    if error.args[0].code() not in _NOT_FOR_US:
+                        raise TransientSourceError(
+                            f"Kafka does not describe topic {name}: {error.args[0].str()}"
+                        ) from error
+        return found
 
     def _list_topics(self, **which: str) -> dict[str, Any]:
         try:

@@ -4,6 +4,8 @@ and checks that log and topics have not changed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from producer.errors import SnapshotFinishedError, TransientSourceError
 from producer.kafka.settings import RETENTION_MS
 from producer.kafka.topics import explain_partition_count
@@ -166,7 +168,7 @@ class CaptureTicker:
             self._require_log_end()
         if now >= self._next_topics and not self._log.inside:
             self._next_topics = now + _LOOK_AT_TOPICS
-            self._stop_split_topics()
+            self._check_topics()
         self._copies.poll_requests()
         if self._only_snapshot and not self._snapshots.tables.pending and not self._copies.busy:
             self._writer.drain()
@@ -197,16 +199,43 @@ class CaptureTicker:
             restarts=restarts,
         )
 
-    def _stop_split_topics(self) -> None:
+    def _check_topics(self) -> None:
+        """Check that the tables' topics are those of the start, and have one partition each."""
+        try:
+            partitions = self._topics.count_partitions()
+            ids = self._topics.fetch_topic_ids(self._list_table_topics())
+        except TransientSourceError:
+            return  # what is written waits for Kafka as well; the next check will find it
+        self._require_same_topics(partitions, ids)
+        self._stop_split_topics(partitions)
+
+    def _list_table_topics(self) -> set[str]:
+        """Return the topics of all known tables, and those that were there at the start."""
+        captured = self._started.captured
+        known = filter(captured.names.has_topic, captured.known)
+        return {*captured.topic_ids, *map(captured.assign_topic_name, known)}
+
+    def _require_same_topics(self, partitions: Mapping[str, int], ids: Mapping[str, str]) -> None:
+        """Raise TransientSourceError if a topic was deleted, or created again: the next start stops its
+        table, and creates the topic.
+
+        A topic that this process has created since its start is seen here for the first time.
+        """
+        seen = self._started.captured.topic_ids
+        for topic, topic_id in ids.items():
+            seen.setdefault(topic, topic_id)
+        lost = [name for name, was in seen.items() if name not in partitions or ids.get(name, was) != was]
+        if lost:
+            raise TransientSourceError(
+                f"topic {min(lost)} was deleted or created again: capture restarts, and stops its table"
+            )
+
+    def _stop_split_topics(self, partitions: Mapping[str, int]) -> None:
         """Stop the tables with a topic that has several partitions now.
 
         Events go to the first one, as before, and so does the stop.
         """
         captured = self._started.captured
-        try:
-            partitions = self._topics.count_partitions()
-        except TransientSourceError:
-            return  # what is written waits for Kafka as well; the next check will find it
         file, pos = self._log.point
         for name in sorted(captured.known - captured.stopped.keys()):
             topic = captured.assign_topic_name(name)

@@ -13,6 +13,7 @@ from producer.errors import TableStoppedError
 from producer.ports import EventWriter
 from producer.sources.protocols import SourceTables
 from producer.sources.survey import MISSING, ExaminedTable
+from producer.start.lost_topics import build_lost_events_stop
 from producer.start.repeated_events import send_stop
 from producer.start.started import StartedCapture
 from producer.start.table_topics import build_topic_stop
@@ -64,6 +65,7 @@ class FormerStops:
             for name in [*names, *former]
             if (tail := found[self.captured.assign_topic_name(name)].tables.get(name)) is not None
         }
+        lost_events = _merge_lost_events({} if started.fresh else found)
         recorded = {*record.anchors, *record.stops}
         concerned = {*names, *former, *unusable}
         self.captured.known.update(tails, (n for n in concerned if format_table_name(n) in recorded))
@@ -94,7 +96,10 @@ class FormerStops:
             if stop is None and name in unusable:
                 stop = cause.build_table_stop(name, build_topic_stop([name], unusable[name]))
             if stop is None:
-                stop = self._stop_lost_table(cause, name, surveyed.get(name), selected=selected)
+                stop = self._stop_absent_table(cause, name, surveyed.get(name), selected=selected)
+            if (lost := lost_events.get(name)) is not None:
+                started.copies.forget_begin(format_table_name(name))
+                stop = stop or self._log_stop(cause, name, build_lost_events_stop(name, lost))
             if stop is None:
                 stop = self._stop_ambiguous_labels(cause, name, tails.get(name))
             if stop is None:
@@ -112,7 +117,7 @@ class FormerStops:
             if stopped.position is not None:
                 send_stop(self.writer, started.context, self.captured, name, record)
 
-    def _stop_lost_table(
+    def _stop_absent_table(
         self, cause: StopCause, name: TableName, now: ExaminedTable | None, *, selected: bool
     ) -> TableStop | None:
         exists = now is not None and now != MISSING
@@ -142,6 +147,11 @@ class FormerStops:
             reason=str(error),
         )
         return cause.build_table_stop(name, error)
+
+
+def _merge_lost_events(found: dict[str, TopicFindings]) -> dict[TableName, str]:
+    """Return the tables whose topics have lost events, and the reasons."""
+    return {name: reason for each in found.values() for name, reason in each.lost.items()}
 
 
 def _select_open_stops(record: StoredPosition, tails: dict[TableName, TableTail]) -> dict[str, TableStop]:

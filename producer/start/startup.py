@@ -21,6 +21,7 @@ from producer.errors import SourceRefusedError, TransientSourceError
 from producer.kafka.topics import SourceTopics
 from producer.ports import EventWriter, TopicRanges
 from producer.sources.protocols import PublishedRows, SourceDatabase
+from producer.start.lost_topics import TopicLoss, find_topic_loss, note_topic_loss
 from producer.start.positions import CaptureAssignment, PositionRecords, PositionStore
 from producer.start.repeated_events import build_definition_context, send_definition
 from producer.start.restored_stops import FormerStops
@@ -111,13 +112,36 @@ class CaptureStarter:
     def _scan_topics(
         self, names: list[TableName], created: set[str], record: StoredPosition | None
     ) -> dict[str, TopicFindings]:
+        """Read what counts of each topic. Anchors of a topic that has lost events do not count."""
         anchors: dict[str, dict[TableName, Anchor]] = defaultdict(dict)
         for name in names:
             anchor = (record.anchors if record else {}).get(format_table_name(name))
             topic = self.captured.assign_topic_name(name)
             anchors[topic].update({name: anchor} if anchor else {})
-        old = {topic: known for topic, known in anchors.items() if topic not in created}
-        return {topic: TopicFindings() for topic in created} | scan_topics(self.reader, old)
+        losses = self._find_losses(anchors, created)
+        old = {
+            topic: {} if topic in losses else known
+            for topic, known in anchors.items()
+            if topic not in created
+        }
+        found = {topic: TopicFindings() for topic in created} | scan_topics(self.reader, old)
+        for topic, loss in losses.items():
+            note_topic_loss(found[topic], loss, anchors[topic])
+        return found
+
+    def _find_losses(
+        self, anchors: Mapping[str, Mapping[TableName, Anchor]], created: set[str]
+    ) -> dict[str, TopicLoss]:
+        """Return the topics that have lost events. Their ids are noted before anything of them is read."""
+        ids = self.topics.fetch_topic_ids(anchors)
+        self.captured.topic_ids.update(ids)
+        found = {}
+        for topic, known in anchors.items():
+            end = 0 if topic in created or not known else self.reader.get_bounds(topic)[1]
+            loss = find_topic_loss(topic, known.values(), ids.get(topic, ""), end, created=topic in created)
+            if loss is not None:
+                found[topic] = loss
+        return found
 
     # --- the record
 

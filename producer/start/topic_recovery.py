@@ -166,6 +166,8 @@ class TopicFindings:
     cut: bool = False
     is_empty: bool = False
     """Whether the topic holds no record, as far as `peek_last_events` looks."""
+    lost: dict[TableName, str] = field(default_factory=dict)
+    """The tables with events that the topic has lost, and the reason (producer.start.lost_topics)."""
 
     def add_event(self, offset: int, value: bytes, *, always: bool = False) -> None:
         """Add the event at `offset`. `always`: a row of the log also adds its table."""
@@ -174,9 +176,9 @@ class TopicFindings:
         if source.gen < self.gen:
             return
         self.gen = source.gen
-        self._raise_ceiling(source.position)
+        self.raise_ceiling(source.position)
         if source.prev is not None:
-            self._raise_ceiling(source.prev)
+            self.raise_ceiling(source.prev)
         if event.log is not None:
             self.logged.setdefault((source.db, source.table), []).extend(event.log.rows)
         if event.op == "m" or source.row < 0:
@@ -188,7 +190,8 @@ class TopicFindings:
         """Return the last copy of a table that began."""
         return self.tables[name].begun if name in self.tables else None
 
-    def _raise_ceiling(self, position: Position) -> None:
+    def raise_ceiling(self, position: Position) -> None:
+        """Raise `highest` to `position`, if it is lower."""
         self.highest = max(position, self.highest or position)
 
 
@@ -211,7 +214,7 @@ def scan_topics(
         stretches[topic] = [*anchored, (max(low, start), high)]
         for anchor in anchors:
             if anchor.highest is not None:
-                found[topic]._raise_ceiling(anchor.highest)
+                found[topic].raise_ceiling(anchor.highest)
     for topic, message in reader.read_all(stretches):
         if message.value() is not None:
             found[topic].add_event(message.offset(), message.value())

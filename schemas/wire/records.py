@@ -102,6 +102,8 @@ class Anchor(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Offset of the last stop."""
     begin: int | None = msgspec.field(name="begin", default=None)
     """Offset of the begin of the last copy."""
+    topic_id: str = msgspec.field(name="topic_id", default="")
+    """Id of the topic in Kafka; "": not known."""
 
 
 class TableStop(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):

@@ -53,6 +53,7 @@ class Topic:
 
     records: list[Message] = field(default_factory=list)
     low: int = 0
+    id: str = "id"
 
     def slice(self, begin: int, end: int) -> list[tuple[int, bytes | None]]:
         """Return the records [begin, end) as an attempt gets them."""
@@ -82,6 +83,9 @@ class Broker:
             else:
                 opened.created.update(self.ensure([name], {}))
         return opened
+
+    def fetch_topic_ids(self, names: Iterable[str]) -> dict[str, str]:
+        return {name: self.topics[name].id for name in names if name in self.topics}
 
     def count_partitions(self) -> dict[str, int]:
         return dict.fromkeys(self.topics, 1)

@@ -88,7 +88,7 @@ class IdleSource:
 def go(idle: IdleSource) -> None:
     """Run capture in a IdleSource until its time is over."""
     server = SimpleNamespace(log_end=lambda: idle.point)
-    topics: Any = SimpleNamespace(count_partitions=dict)
+    topics: Any = SimpleNamespace(count_partitions=dict, fetch_topic_ids=lambda _names: {})
     ports = Ports(
         writer=idle.writer, store=PositionStore("rowlock.b1.position"), topics=topics,
         open_log=lambda *_: idle, open_reader=UNUSED, server=lambda: server, names=EXACT, definitions=UNUSED,

@@ -408,7 +408,8 @@ def test_a_table_that_was_captured_and_is_gone_is_stopped_and_one_that_never_was
         ("bank", "out"): table("out"),
     }
     start.stored(anchors={"bank.old": Anchor(definition=0, end=0), "bank.out": Anchor(definition=0, end=1)})
-    start.topics.ensure([start.topic("old")], {})
+    start.has(defined(name="old"), name="old")
+    start.topics.expire(start.topic("old"))
     start.has(defined(name="out"), row((0, 3, 200, 0), name="out"), name="out")
     started = start.begin()
     stops = {name: each.stop.cause for name, each in start.captured.stopped.items()}

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -46,6 +46,7 @@ class Ticking:
         did = self.did.append
         self.counts: dict[str, int] = {}
         self.silent = False
+        self.ids: dict[str, str] = {}
         self.splits: list[tuple[TableStoppedError, LogMoment]] = []
         self.captured = CapturedTables("rowlock", "b1")
         for name in (ACCT, STOPPED, UNSAID):
@@ -89,6 +90,9 @@ class Ticking:
         if self.silent:
             raise TransientSourceError("no broker answers")
         return self.counts
+
+    def fetch_topic_ids(self, names: Collection[str]) -> dict[str, str]:
+        return {name: self.ids[name] for name in names if name in self.ids}
 
     def _split(self, error: TableStoppedError, at: LogMoment) -> None:
         self.did.append("split")
@@ -263,6 +267,44 @@ def test_a_topic_that_gets_partitions_stops_its_table_alone() -> None:
     assert "has 2 partitions" in stop.reason
     assert (moment.file, moment.pos) == (ticking.point[0], ticking.point[1] - 1)
     assert not ticking.captured.usable
+
+
+@pytest.mark.parametrize("how", ["created again", "deleted", "hidden", "the same"])
+def test_capture_restarts_once_a_topic_is_another_one(how: str) -> None:
+    """The next start stops the table and creates the topic. Who may not describe a topic does not miss it."""
+    ticking = Ticking()
+    ticking.captured.known = {ACCT}
+    topic, other = map(ticking.captured.assign_topic_name, (ACCT, STOPPED))
+    ticking.captured.topic_ids = {topic: "one", other: "other"}
+    ticking.counts = {topic: 1, other: 1}
+    ticking.ids = {topic: "one", other: "other"}
+    ticking.after(31, ticking.ticker.run_due_work)
+    if how == "created again":
+        ticking.ids[topic] = "two"
+    elif how == "deleted":
+        del ticking.counts[topic], ticking.ids[topic]
+    elif how == "hidden":
+        del ticking.ids[topic]
+    ticking.inside = True
+    ticking.after(31, ticking.ticker.run_due_work)
+    ticking.inside = False
+    if how in ("hidden", "the same"):
+        ticking.after(31, ticking.ticker.run_due_work)
+    else:
+        ticking.now += 31
+        with pytest.raises(TransientSourceError, match=f"topic {topic} was deleted or created again"):
+            ticking.ticker.run_due_work()
+    assert not ticking.splits
+
+
+def test_a_topic_of_a_new_table_is_compared_from_its_first_check_on() -> None:
+    ticking = Ticking()
+    ticking.captured.known = {ACCT}
+    topic = ticking.captured.assign_topic_name(ACCT)
+    ticking.counts, ticking.ids = {topic: 1}, {topic: "one"}
+    ticking.captured.names.note_created([topic])
+    ticking.after(31, ticking.ticker.run_due_work)
+    assert ticking.captured.topic_ids == {topic: "one"}
 
 
 def test_kafka_that_does_not_list_its_topics_is_asked_again() -> None:

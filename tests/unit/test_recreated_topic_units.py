@@ -94,9 +94,9 @@ def test_without_a_copy_the_new_topic_is_not_applied(before: int) -> None:
     bench.write([source.put(source.row(100 + n, None, 1)) for n in range(before)])
     with pytest.raises(CopyNeededError, match=r"created again.*rowlock copy bank.acct") as raised:
         continue_unit(bench)
-    assert (raised.value.cause, raised.value.after) == ("topic", -1)
+    assert (raised.value.cause, raised.value.after) == ("topic-lost", -1)
     report = bench.apply(topic_id=NEW)
-    assert (report.state, report.copy) == ("stopped", CopyNeed(-1, "topic"))
+    assert (report.state, report.copy) == ("stopped", CopyNeed(-1, "topic-lost"))
     assert [(row.topic_id, row.offset) for row in kept] == [
         (row.topic_id, row.offset) for row in bench.target.state.lanes.values()
     ]

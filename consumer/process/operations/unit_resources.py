@@ -138,7 +138,7 @@ class UnitTopics:
         if found is None:
             raise CopyNeededError(
                 f"{unit.topic}: Kafka no longer has the topic, nor the records that are not applied yet",
-                cause="topic", after=-1,
+                cause="topic-lost", after=-1,
             )  # fmt: skip
         self._seen(unit.source, unit.topic, found[1] - 1)
         return found
