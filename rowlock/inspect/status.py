@@ -98,9 +98,12 @@ class Status(msgspec.Struct, frozen=True):
         return found
 
 
+LOST_EVENTS = "the topic was created again or has lost records: the table waits for a copy"
+
+
 def judge_unit_state(
     applied: bool,
-    late: int,
+    late: int | None,
     in_target: UnitState | None,
     at_capture: TableStatus | None,
     placed: StateReason | None,
@@ -108,16 +111,17 @@ def judge_unit_state(
     """Return a unit's state by the first that applies: a stop by capture, a stop in the target, the
     coordinator's state, its progress.
 
-    `applied`: whether it has progress; `in_target`: its stored state, also why it waits for a person.
+    `applied`: whether it has progress; `late`: offsets that are not applied, None: the topic has lost events;
+    `in_target`: its stored state, also why it waits for a person.
     """
     if at_capture is not None:
         return StateReason("stopped", at_capture.reason, at_capture.remedy, at_capture.since_ms)
     if in_target is not None and in_target.stopped is not None:
         problem = decode_problem(in_target.stopped)
         return StateReason("stopped", problem.what, problem.action or None, in_target.since_ms)
-    usual = "new" if not applied else "behind" if late else "current"
+    usual = "new" if not applied else "current" if late == 0 else "behind"
     if placed is None or placed.state == "running":
-        return StateReason(usual)
+        return StateReason(usual, LOST_EVENTS if late is None else None)
     if not applied and (placed.state == "starting" or placed.reason in (NOT_RUNNING_TEXT, LEFT_OUT)):
         return StateReason(
             "new", placed.reason, placed.remedy
@@ -308,7 +312,7 @@ def judge_unit(unit: AppliedUnit, seen: _SharedFacts) -> ApplyUnitStatus:
         offset=unit.offset,
         end_offset=unit.span.high - 1,
         lag_events=unit.late,
-        lag_seconds=unit.age_s if unit.late else source.lag_seconds,
+        lag_seconds=source.lag_seconds if unit.late == 0 else unit.age_s,
         epoch=slowest.epoch if slowest else None,
         quarantined=unit.quarantined,
         displaced=unit.displaced,

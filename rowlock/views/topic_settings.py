@@ -1,10 +1,10 @@
-"""Retention of topics in Kafka, by their settings."""
+"""Settings and ids of topics in Kafka."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from rowlock.views.kafka import KAFKA_VIEW_TIMEOUT_S, translate_kafka_errors
@@ -22,7 +22,7 @@ _NOT_FOR_US = frozenset(
 
 
 class TopicSettings:
-    """Reads the settings of topics. Raises KafkaUnreachableError.
+    """Reads the settings and ids of topics. Raises KafkaUnreachableError.
 
     Its client is opened when it is first needed, and used by one thread at a time.
     """
@@ -43,15 +43,40 @@ class TopicSettings:
         """
         return {topic: found["cleanup.policy"] for topic, found in self._read_settings(topics).items()}
 
-    def _read_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+    def read_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Return the id of each topic, without those that the user may not see. A topic that is deleted and
+        created again has another one.
+        """
+        asked, found = list(topics), dict[str, str]()
+        with translate_kafka_errors(self._kafka.bootstrap):
+            answers = (
+                self._open_admin().describe_topics(
+                    TopicCollection(asked), request_timeout=scale_timeout(KAFKA_VIEW_TIMEOUT_S)
+                )
+                if asked
+                else {}
+            )
+            for topic, answer in answers.items():
+                try:
+                    found[topic] = str(answer.result().topic_id)
+                except KafkaException as error:
+                    if error.args[0].code() not in _NOT_FOR_US:
+                        raise
+        return found
+
+    def _open_admin(self) -> AdminClient:
         if self._admin is None:
             settings = build_client_settings(self._kafka.bootstrap, self._kafka.options, {})
             self._admin = open_admin(settings, log=ClientLog.SILENT)
+        return self._admin
+
+    def _read_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        admin = self._open_admin()
         asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         found: dict[str, dict[str, str]] = {}
         with translate_kafka_errors(self._kafka.bootstrap):
             answers = (
-                self._admin.describe_configs(asked, request_timeout=scale_timeout(KAFKA_VIEW_TIMEOUT_S))
+                admin.describe_configs(asked, request_timeout=scale_timeout(KAFKA_VIEW_TIMEOUT_S))
                 if asked
                 else {}
             )

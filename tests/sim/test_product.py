@@ -87,6 +87,7 @@ SELDOM = {
 MOST_SEEDS = 2000
 NOT_SIMULATED = {
     "attempt.Attempt.define_initially": "Debezium's topics alone",
+    "producer.book.CopyBook.forget_begin": "no topic is lost here (tests/unit/test_lost_topics.py)",
     "producer.states.CopyStates.set_rate": "nobody asks for another rate (tests/unit/test_copies.py)",
     "attempt_state.build_recreated_topic_error": "a topic that was made again",
     "producer.proof.DefinitionReader.may_have_converted": "what a session's settings made of values "

@@ -112,6 +112,7 @@ class Seen:
     log: RetainedLog | None = None
     log_fails: Exception | None = None
     unmarked: bool = False
+    topic_id: str = "id"
     on_read: Callable[[], None] = lambda: None
 
     # As rowlock.views.kafka.KafkaView
@@ -197,7 +198,8 @@ def read_of(config: Config, monkeypatch: pytest.MonkeyPatch, seen: Seen) -> Stat
         return seen.log
 
     settings = SimpleNamespace(
-        read_retention=lambda topics: {topic: seen.kept[topic] for topic in topics if topic in seen.kept}
+        read_ids=lambda topics: dict.fromkeys(topics, seen.topic_id),
+        read_retention=lambda topics: {topic: seen.kept[topic] for topic in topics if topic in seen.kept},
     )
     monkeypatch.setattr(headroom, "read_source_log", source_log)
     for module in (status, of_check):
@@ -224,6 +226,33 @@ def test_behind_the_slowest_lane_counts_and_the_lag_is_the_oldest_events_age(rea
     assert unit.lag_seconds == 12.345
     assert seen.asked == [4]
     assert unit.epoch == 5
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "span", "stopped"),
+    [
+        ("new", OffsetSpan(0, 10), None),
+        ("new", OffsetSpan(0, 500), None),
+        ("new", OffsetSpan(0, 2), "it was deleted and created again"),
+        ("id", OffsetSpan(0, 9), None),
+        ("", OffsetSpan(0, 2), None),
+    ],
+)
+def test_no_lag_is_shown_of_a_topic_with_other_offsets(
+    read: Any, topic_id: str, span: OffsetSpan, stopped: str | None
+) -> None:
+    """Its offsets say nothing about what is applied, however many there are."""
+    why = None if stopped is None else encode_problem(Problem(stopped, "rowlock copy bank.acct"))
+    unit = only(read(Seen([lane(0, 9)], topic_id=topic_id, span=span, stopped=why)))
+    assert (unit.lag_events, unit.lag_seconds) == (None, None)
+    assert unit.state == ("behind" if stopped is None else "stopped")
+    assert unit.reason == (stopped or status.LOST_EVENTS)
+
+
+@pytest.mark.parametrize("topic_id", ["id", ""])
+def test_a_topic_that_is_the_same_or_not_described_has_a_lag(read: Any, topic_id: str) -> None:
+    unit = only(read(Seen([lane(0, 6)], topic_id=topic_id)))
+    assert (unit.state, unit.lag_events, unit.reason) == ("behind", 3, None)
 
 
 def test_current_is_as_far_behind_as_capture_may_be(read: Any) -> None:

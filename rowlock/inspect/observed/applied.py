@@ -36,6 +36,8 @@ class AppliedUnit:
     span: OffsetSpan
     quarantined: int
     """Rows in the target's quarantine."""
+    has_lost_events: bool = False
+    """Whether the topic is not the one of the progress, or ends before it: offsets cannot be compared."""
     displaced: int = 0
     """Displaced rows in the target."""
     options: tuple[str, ...] = ()
@@ -61,9 +63,19 @@ class AppliedUnit:
         return self.slowest.offset if self.slowest else -1
 
     @property
-    def late(self) -> int:
-        """The number of offsets that are not applied."""
-        return count_lag(self.offset, self.span)
+    def late(self) -> int | None:
+        """The number of offsets that are not applied; None: not known, because the topic has lost events."""
+        return None if self.has_lost_events else count_lag(self.offset, self.span)
+
+
+def is_topic_lost(slowest: LaneProgress | None, topic_id: str, span: OffsetSpan) -> bool:
+    """Return whether progress of a topic says nothing about it, because it was created again or has lost its
+    last records. `topic_id`: "" if not known.
+    """
+    if slowest is None:
+        return False
+    is_other = topic_id not in ("", slowest.topic_id) and bool(slowest.topic_id)
+    return is_other or slowest.offset >= span.high
 
 
 def count_lag(offset: int, span: OffsetSpan) -> int:
@@ -84,24 +96,28 @@ class AppliedReader:
         not answer.
         """
         units = list(names)
+        ids = self._settings.read_ids({unit.topic for unit in units})
         with target_session(self._config.targets[target], target, "status") as session:
             known = {name: read_known_topics(session, name) for name in {unit.pipeline for unit in units}}
             displaced = {name: session.count_displaced_rows(name) for name, topics in known.items() if topics}
-            found = [self._read_unit(session, unit, known[unit.pipeline], now_ms) for unit in units]
+            found = [
+                self._read_unit(session, unit, known[unit.pipeline], ids.get(unit.topic, ""), now_ms)
+                for unit in units
+            ]
             return [
                 replace(each, displaced=displaced.get(each.name.pipeline, {}).get(each.name.topic, 0))
                 for each in found
             ]
 
     def _read_unit(
-        self, session: UnitTarget, name: ApplyUnitName, known: set[str], now_ms: int
+        self, session: UnitTarget, name: ApplyUnitName, known: set[str], topic_id: str, now_ms: int
     ) -> AppliedUnit:
         lanes, state = read_unit_progress(session, known, unit := ApplyUnit(name.pipeline, name.topic))
         slowest = min(lanes, key=lambda lane: lane.offset, default=None)
         held = len(session.read_quarantine(unit)) if name.topic in known else 0
-        found = self._with_topic(
-            session, AppliedUnit(name, slowest, state, self._kafka.read_span(name.topic), held)
-        )
+        span = self._kafka.read_span(name.topic)  # after the progress, so that it is not lower
+        lost = is_topic_lost(slowest, topic_id, span)
+        found = self._with_topic(session, AppliedUnit(name, slowest, state, span, held, lost))
         if not found.late:
             return found
         first = max(found.offset + 1, found.span.low)
