@@ -122,8 +122,20 @@ def test_a_copy_in_the_lost_topic_begins_again() -> None:
 
 def test_a_new_beginning_of_everything_stops_no_table() -> None:
     start = begun()
+    start.has(defined())
     start.begin(new_snapshot=True)
     assert not start.captured.stopped
+
+
+def test_offsets_of_before_are_not_read_in_a_topic_that_lacks_them() -> None:
+    """Kafka would never answer for them, and no table of the source would be captured."""
+    start = begun()
+    start.has()
+    start.topics.topics[start.topic()].id = "new"
+    start.begin()
+    assert {(begin, end) for topic, begin, end in start.topics.read_ranges if topic == start.topic()} <= {
+        (0, 0)
+    }
 
 
 def test_anchors_name_the_topic_that_the_start_has_seen() -> None:
