@@ -82,11 +82,13 @@ SELDOM = {
     "producer.book.CopyBook._recover_sweep": 155,
     "producer.log_stream.LogStream.skip_to": 393,
     "recovery._halve_trial": 245,
+    "recovery.RecoveryPlan.record_failure": 393,
     "recovery._log_failure": 393,
 }
 MOST_SEEDS = 2000
 NOT_SIMULATED = {
     "attempt.Attempt.define_initially": "Debezium's topics alone",
+    "attempt.Attempt.continue_in_topic": "no topic is lost here (tests/unit/test_recreated_topic_units.py)",
     "producer.book.CopyBook.forget_begin": "no topic is lost here (tests/unit/test_lost_topics.py)",
     "producer.states.CopyStates.set_rate": "nobody asks for another rate (tests/unit/test_copies.py)",
     "attempt_state.build_recreated_topic_error": "a topic that was made again",
