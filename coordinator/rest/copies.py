@@ -118,6 +118,11 @@ class Copy(Answer):
         description="Cause and remedy of a copy that is refused or cancelled; before the end of a key sweep "
         "(cause `rows-removed`), the statement that removed rows.",
     )
+    retry_ms: int | None = Field(
+        serialization_alias="retry_ms",
+        description="Time at which a postponed copy begins by itself, in ms since 1970; null: it is not "
+        "postponed.",
+    )
 
 
 class CopyList(Answer):

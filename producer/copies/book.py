@@ -14,7 +14,12 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from producer.copies.limits import explain_copy_refusal, format_ended_cause, is_copy_satisfied
+from producer.copies.limits import (
+    CopyRefusal,
+    find_copy_refusal,
+    format_ended_cause,
+    is_copy_satisfied,
+)
 from producer.copies.states import CopyStates, format_copied_table, is_open, select_recent_ends
 from producer.tables import BegunCopy, TableName
 from schemas.findings import format_copy_remedy
@@ -105,30 +110,49 @@ class CopyBook:
             self.states.set_rate(name, request.max_rows_per_second or None)
             return []
         copy = select_copy(state)
-        if copy is not None and (copy.id == request.id or is_copy_satisfied(copy, request)):
+        if copy is not None and (_is_answered(copy, state, request) or is_copy_satisfied(copy, request)):
             return []
         runs = state is not None and state.phase == "running" and not state.keys
         if state is not None and runs and request.limits is not None:
             self.states.put_state(replace(state, next_request=request))
             return []
         stopped = seen.stopped or (state.ended_stop if state is not None and is_open(state) else "")
-        problem = seen.refusal or explain_copy_refusal(request, stopped, self.states, seen.estimate, now)
-        if problem is not None:
-            return self._refuse_request(request, state, problem, now)
+        refusal = (
+            CopyRefusal(seen.refusal)
+            if seen.refusal is not None
+            else find_copy_refusal(request, stopped, self.states, seen.estimate, now)
+        )
+        if refusal is not None:
+            return self._refuse_request(request, state, refusal, now)
         return self._accept_copy(request, seen, state, stopped, now)
 
     def _refuse_request(
-        self, request: CopyRequest, state: CopyState | None, problem: Problem, now: int
+        self, request: CopyRequest, state: CopyState | None, refusal: CopyRefusal, now: int
     ) -> list[CopyEffect]:
-        """Refuse a request. A copy or key sweep that waits or runs is not affected."""
+        """Refuse a request, or postpone it. A copy or key sweep that waits or runs is not affected.
+
+        Of several requests that are postponed, the one that may be made first is kept: its copy begins after
+        the causes of all.
+        """
+        retry = refusal.retry_ms
+        if state is not None and _is_postponed(state) and (retry is None or retry >= (state.retry_ms or 0)):
+            return []
+        later = None if retry is None else request
         refused = replace(
             _make_copy_state(request, state, now, self._rate),
             phase="refused",
             ended_ms=now,
-            reason=encode_problem(problem),
+            reason=encode_problem(refusal.problem),
+            next_request=later,
+            retry_ms=retry,
         )
         if state is not None and state.keys and state.removed is not None:
-            self.states.put_state(replace(state, last_copy=_build_outcome(refused)))
+            self.states.put_state(
+                replace(
+                    state, last_copy=_build_outcome(refused),
+                    next_request=later or state.next_request, retry_ms=retry,
+                )
+            )  # fmt: skip
         elif state is None or not is_open(state):
             self.states.put_state(refused)
         return []
@@ -155,12 +179,14 @@ class CopyBook:
         return forget
 
     def _cancel_copy(self, state: CopyState | None, request: CopyRequest, now: int) -> list[CopyEffect]:
-        if state is None or not is_open(state):
+        if state is None or not (is_open(state) or _is_postponed(state)):
             return []
         problem = Problem(
             f"{request.by} cancelled the copy of {format_copied_table(state)}",
             format_copy_remedy(state.db, state.table),
         )
+        if _is_postponed(state):
+            state = replace(state, next_request=None, retry_ms=None)
         return self._give_up(state, "cancelled", problem, now)
 
     # --- events
@@ -239,9 +265,8 @@ class CopyBook:
         altered, self.altered = self.altered, []
         next_requests, self.next_requests = self.next_requests, []
         for request in next_requests:
-            self.states.put_state(
-                replace(self.states.all[format_table_text(request.db, request.table)], next_request=None)
-            )
+            state = self.states.all[format_table_text(request.db, request.table)]
+            self.states.put_state(replace(state, next_request=None))
         return [
             *(effect for table in altered for effect in self._begin_anew(table, now)),
             *map(JudgeRequest, next_requests),
@@ -299,6 +324,13 @@ class CopyBook:
             name = (ended.db, ended.table)
             self.states.put_state(_make_sweep_state(name, ended.removed, ended))
 
+    def queue_postponed(self, now: int) -> None:
+        """Let `settle_changes` judge the requests that limits have postponed until now."""
+        for state in self.states.all.values():
+            is_due = state.retry_ms is not None and state.retry_ms <= now
+            if is_due and state.next_request not in self.next_requests:
+                self._queue_next_request(state)
+
     # --- at a start
 
     def forget_begin(self, table: str) -> None:
@@ -355,6 +387,16 @@ class CopyBook:
         return ended
 
 
+def _is_postponed(state: CopyState) -> bool:
+    """Return whether a request waits for the moment at which a limit allows it."""
+    return state.retry_ms is not None and state.next_request is not None
+
+
+def _is_answered(copy: CopyOutcome, state: CopyState | None, request: CopyRequest) -> bool:
+    """Return whether the table's last copy is that of the request, which is not to be judged again."""
+    return copy.id == request.id and (copy.phase != "refused" or state is None or state.retry_ms is None)
+
+
 def _end_copy(state: CopyState, now: int) -> CopyState:
     """Return the state of a complete copy, without the debt that it pays. Limits do not count key sweeps."""
     ended = select_recent_ends(state.ended, now)
@@ -381,6 +423,7 @@ def _make_sweep_state(name: TableName, debt: RemovedRows, before: CopyState | No
         cause="rows-removed", ended=before.ended if before else (),
         begin=before.begin if before else None, offset=before.offset if before else None,
         next_request=before.next_request if before else None, keys=True, removed=debt,
+        retry_ms=before.retry_ms if before else None,
         last_copy=_build_outcome(select_copy(before)),
     )  # fmt: skip
 

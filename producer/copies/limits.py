@@ -4,7 +4,10 @@ that no person requested. Pure.
 
 from __future__ import annotations
 
-from producer.copies.states import CopyStates, is_open, select_recent_ends
+import datetime
+from typing import NamedTuple
+
+from producer.copies.states import DAY_MS, CopyStates, is_open, select_recent_ends
 from producer.statements.tokens import tokenize_sql
 from schemas.findings import format_copy_remedy
 from schemas.problems import Problem
@@ -19,6 +22,13 @@ SWEPT_ROWS = 10
 
 _NOT_WHOLE = frozenset([";", "'", '"', "`"])
 """Tokens that a condition must not contain: the end of a statement, and unterminated quotes."""
+
+
+class CopyRefusal(NamedTuple):
+    """A refusal of a copy, or its postponement until `retry_ms`; None: it waits for a person."""
+
+    problem: Problem
+    retry_ms: int | None = None
 
 
 def explain_unbalanced_condition(where: str) -> Problem | None:
@@ -93,26 +103,28 @@ def explain_sweep_refusal(
     return None
 
 
-def explain_copy_refusal(
+def find_copy_refusal(
     request: CopyRequest, stopped: str, states: CopyStates, estimate: int | None, now: int
-) -> Problem | None:
+) -> CopyRefusal | None:
     """Return why a copy is not made; None: it is made.
 
     `stopped`: the cause of the table's stop, "": it has none.
     """
     table = format_table_text(request.db, request.table)
     if request.where is not None and stopped:
-        return Problem(
-            f"{table} is stopped ({stopped}), and a copy of a part of its rows does not end the stop",
-            format_copy_remedy(request.db, request.table),
+        return CopyRefusal(
+            Problem(
+                f"{table} is stopped ({stopped}), and a copy of a part of its rows does not end the stop",
+                format_copy_remedy(request.db, request.table),
+            )
         )
-    return explain_exceeded_limit(request, stopped, states, estimate, now)
+    return find_exceeded_limit(request, stopped, states, estimate, now)
 
 
-def explain_exceeded_limit(
+def find_exceeded_limit(
     request: CopyRequest, stopped: str, states: CopyStates, estimate: int | None, now: int
-) -> Problem | None:
-    """Return why a copy that no person requested is not made; None: it is made.
+) -> CopyRefusal | None:
+    """Return which limit a copy exceeds that no person requested; None: it is made.
 
     Statements that only remove rows come more often than once an hour, and each needs a copy for a target
     that has no keys to compare. Only the limit of the day counts for them.
@@ -127,22 +139,38 @@ def explain_exceeded_limit(
     about = "" if estimate is None else f" (about {estimate} rows)"
     by_hand = f"{format_copy_remedy(request.db, request.table)}{about}"
     if estimate is not None and estimate > limits.max_rows:
-        return Problem(
-            f"{table} has about {estimate} rows, and `repair` copies up to {limits.max_rows} by itself",
-            by_hand,
+        return CopyRefusal(
+            Problem(
+                f"{table} has about {estimate} rows, and `repair` copies up to {limits.max_rows} by itself",
+                by_hand,
+            )
         )
     if len(ended) >= limits.max_per_day:
-        return Problem(
+        return _postpone_copy(
             f"{table} was copied {len(ended)} times within a day, and `repair` allows {limits.max_per_day}",
             by_hand,
+            ended[-limits.max_per_day][0] + DAY_MS,
         )
-    if not only_removed and any(
-        is_repeated_cause(cause, request, stopped) and now - at < HOUR_MS for at, cause in ended
-    ):
-        return Problem(
-            f"{table} needs a copy for the same cause ({request.cause}) within an hour after one", by_hand
+    last = max((at for at, cause in ended if is_repeated_cause(cause, request, stopped)), default=None)
+    if last is not None and now - last < HOUR_MS and not only_removed:
+        return _postpone_copy(
+            f"{table} needs a copy for the same cause ({request.cause}) within an hour after one",
+            by_hand,
+            last + HOUR_MS,
         )
-    at_once = [
+    if len(_list_copies_at_once(request, states)) >= MAX_CONCURRENT_COPIES:
+        return _postpone_copy(
+            f"more than {MAX_CONCURRENT_COPIES} tables of the source need a copy at the same time, among "
+            f"them {table}",
+            by_hand,
+            now + MINUTE_MS,
+        )
+    return None
+
+
+def _list_copies_at_once(request: CopyRequest, states: CopyStates) -> list[CopyState]:
+    """Return the open copies of other tables that were requested for units at about the same time."""
+    return [
         other
         for other in states.all.values()
         if is_open(other)
@@ -151,10 +179,14 @@ def explain_exceeded_limit(
         and (other.db, other.table) != (request.db, request.table)
         and abs(request.requested_ms - other.requested_ms) < MINUTE_MS
     ]
-    if len(at_once) >= MAX_CONCURRENT_COPIES:
-        return Problem(
-            f"more than {MAX_CONCURRENT_COPIES} tables of the source need a copy at the "
-            f"same time, among them {table}",
-            by_hand,
-        )
-    return None
+
+
+def _postpone_copy(seen: str, by_hand: str, retry_ms: int) -> CopyRefusal:
+    """Return the refusal of a copy that begins by itself at `retry_ms`, if no limit is exceeded then."""
+    minute = -(-retry_ms // MINUTE_MS) * MINUTE_MS // 1000
+    moment = datetime.datetime.fromtimestamp(minute, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    problem = Problem(
+        f"{seen}: the copy is postponed until {moment}",
+        f"nothing to do; to begin it earlier: {by_hand}",
+    )
+    return CopyRefusal(problem, retry_ms)

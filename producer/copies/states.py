@@ -72,11 +72,14 @@ class CopyStates:
         return state is None or state.begin != begun.position or state.phase in ("running", "done")
 
     def select_visible(self, now: int) -> dict[str, CopyState]:
-        """Return the copies that wait or run, or ended within a day."""
+        """Return the copies that wait or run, are postponed, or ended within a day."""
         return {
             name: state
             for name, state in self.all.items()
-            if is_open(state) or state.removed is not None or (state.ended_ms or 0) > now - DAY_MS
+            if is_open(state)
+            or state.removed is not None
+            or state.retry_ms is not None
+            or (state.ended_ms or 0) > now - DAY_MS
         }
 
     # --- events

@@ -83,9 +83,11 @@ class TableCopies:
         )
 
     def poll_requests(self) -> None:
-        """Read the requests that have arrived since the last call."""
+        """Read the requests that have arrived since the last call, and take those that were postponed."""
+        now = self._now_ms()
         self._asked += self._ports.poll_requests()
-        self._book.states.prune_ended(self._now_ms())
+        self._book.queue_postponed(now)
+        self._book.states.prune_ended(now)
 
     def advance_copies(self, file: str, pos: int) -> None:
         """Process requests and begin copies, between transactions at `file`, `pos`.

@@ -158,7 +158,7 @@ def copy_rows(marks: Mapping[str, Watermark | None]) -> list[CopyRow]:
     last copy before it.
     """
     return [
-        _build_row(source, outcome, mark.ts_ms)
+        _build_row(source, outcome, mark.ts_ms, state.retry_ms)
         for source, mark in sorted(marks.items())
         if mark is not None
         for _, state in sorted(mark.copies.items())
@@ -167,12 +167,12 @@ def copy_rows(marks: Mapping[str, Watermark | None]) -> list[CopyRow]:
     ]
 
 
-def _build_row(source: str, state: CopyOutcome, now_ms: int) -> CopyRow:
+def _build_row(source: str, state: CopyOutcome, now_ms: int, retry_ms: int | None) -> CopyRow:
     return CopyRow(
         source, format_table_text(state.db, state.table), state.id, state.phase, state.by, state.cause,
         state.where, state.rows, state.estimate, state.requested_ms, state.began_ms, state.ended_ms,
         state.restarts, explain_copy(state), estimate_remaining_s(state, now_ms),
-        state.max_rows_per_second,
+        state.max_rows_per_second, retry_ms if state.phase == "refused" else None,
     )  # fmt: skip
 
 

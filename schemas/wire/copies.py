@@ -159,7 +159,9 @@ class CopyState(CopyOutcome, kw_only=True, frozen=True, omit_defaults=True):
     ended_stop: str = msgspec.field(name="ended_stop", default="")
     """Cause of the stop that the copy's begin ended; the table is stopped again if the copy is given up."""
     next_request: CopyRequest | None = msgspec.field(name="behind", default=None)
-    """A request made meanwhile, not by a person; judged once this copy has ended."""
+    """A request made meanwhile, not by a person; judged once this copy has ended, or at `retry_ms`."""
+    retry_ms: int | None = msgspec.field(name="retry_ms", default=None)
+    """When `next_request` is judged again, which a limit has postponed; None: none is postponed."""
     keys: bool = msgspec.field(name="keys", default=False)
     """This is a key sweep: only keys are read, no row is brought, and no stop is ended."""
     removed: RemovedRows | None = msgspec.field(name="removed", default=None)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -23,7 +25,7 @@ from producer.tables import BegunCopy, TableState, TopicState
 from schemas.config.model import Config
 from schemas.problems import Problem, decode_problem
 from schemas.table.model import Column, ColumnType, Kind, Table, UniqueIndex
-from schemas.wire.copies import CopyMark, CopyRequest, CopyState, RepairLimits
+from schemas.wire.copies import CopyMark, CopyRequest, CopyState, RemovedRows, RepairLimits
 from schemas.wire.position import Position
 
 ACCT = "bank.acct"
@@ -220,17 +222,144 @@ def test_the_same_stop_of_the_table_is_a_loop_whoever_asks() -> None:
     book.states.mark_begun(ACCT, begun(1, ended="dropped"), hour - 2)
     book.mark_copy_ended(ACCT, "r1", hour - 1)
     other = replace(repair(9, cause="dropped", after=99), by="pipeline q")
-    assert "same cause (dropped)" in refused(book, other, KnownTable(stopped="dropped"), now=hour)
-    assert "same cause (dropped)" in refused(book, replace(other, id="r10"), now=hour)
+    for asked in (replace(other, by="capture"), other):
+        assert "same cause (dropped)" in refused(
+            copy.deepcopy(book), asked, KnownTable(stopped="dropped"), now=hour
+        )
 
 
-def test_more_than_three_tables_at_once_are_a_persons_business() -> None:
+def test_more_than_three_tables_at_once_wait_for_each_other() -> None:
     book = CopyBook()
     book.accept_request(request(0, "by hand"), KnownTable(), 0)
     for number, table in enumerate("abc"):
         assert refused(book, repair(number + 1, table, ms=number)) == ""
     assert "more than 3 tables of the source" in refused(book, repair(4, "d", ms=5))
-    assert refused(book, repair(5, "d", ms=MINUTE_MS + 2)) == "", "a minute later"
+    book.states.prune_ended(1001 + DAY_MS)  # a source without a transaction for a day
+    assert judged_at(book, 1000 + MINUTE_MS, "bank.d") == "refused", "the three still wait"
+    for number, table in enumerate("abc"):
+        book.states.mark_begun(f"bank.{table}", begun(number + 1, number), 2000)
+        book.mark_copy_ended(f"bank.{table}", f"r{number + 1}", 3000)
+    assert judged_at(book, 1000 + 2 * MINUTE_MS, "bank.d") == "waiting"
+
+
+# --- copies that a limit postpones
+
+
+def judged_at(book: CopyBook, now: int, table: str = ACCT, seen: KnownTable | None = None) -> str:
+    """Let the book judge what is due at `now`; return the phase of the table's copy."""
+    book.queue_postponed(now)
+    book.queue_postponed(now)  # it is called more often than the requests are judged
+    for effect in book.settle_changes(now):
+        assert isinstance(effect, JudgeRequest)
+        book.accept_request(effect.request, seen or KnownTable(), now)
+    return book.states.all[table].phase
+
+
+NOW = 100 * HOUR_MS
+HOUR_IS_OVER = NOW - 1 + HOUR_MS
+
+
+def postponed() -> CopyBook:
+    """A book in which a copy needs an hour's pause because of its cause."""
+    book = ended((NOW - 1, "value"))
+    assert refused(book, repair(9, after=99), now=NOW) == (
+        f"{ACCT} needs a copy for the same cause (value) within an hour after one: the copy is postponed "
+        f"until 1970-01-05 05:00 UTC: nothing to do; to begin it earlier: rowlock copy {ACCT}"
+    )
+    assert state(book).retry_ms == HOUR_IS_OVER
+    return book
+
+
+def stored_again(book: CopyBook) -> CopyBook:
+    """The book of the next process."""
+    stored = msgspec.json.encode(book.states.all)
+    return CopyBook(msgspec.json.decode(stored, type=dict[str, CopyState]))
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_postponed_copy_begins_when_the_limit_allows_it(restarted: bool) -> None:
+    book = postponed()
+    if restarted:
+        book = stored_again(book)
+        assert judged_at(book, NOW + 5) == "refused", "it is judged at the start, for limits may have changed"
+    book.queue_postponed(HOUR_IS_OVER - 1)
+    assert book.next_requests == []
+    assert state(book).retry_ms == HOUR_IS_OVER
+    assert judged_at(book, HOUR_IS_OVER) == "waiting"
+    assert (state(book).id, state(book).retry_ms, state(book).next_request) == ("r9", None, None)
+
+
+def test_a_postponed_copy_waits_until_the_oldest_copy_of_the_day_is_a_day_old() -> None:
+    book = ended((NOW - 9 * HOUR_MS, "a"), (NOW - 5 * HOUR_MS, "b"), (NOW - 2 * HOUR_MS, "c"))
+    assert refused(book, repair(9, after=99), now=NOW)
+    assert state(book).retry_ms == NOW - 5 * HOUR_MS + DAY_MS, "then one of LIMITS' two copies is left"
+    assert judged_at(book, NOW - 5 * HOUR_MS + DAY_MS) == "waiting"
+
+
+def test_only_a_person_begins_the_copy_of_a_table_that_is_too_large() -> None:
+    book = postponed()
+    assert judged_at(book, HOUR_IS_OVER, seen=KnownTable(estimate=1001)) == "refused"
+    assert (state(book).retry_ms, state(book).next_request) == (None, None)
+    assert judged_at(book, HOUR_IS_OVER + DAY_MS) == "refused"
+
+
+def test_a_person_need_not_wait_for_a_postponed_copy_and_it_is_made_once() -> None:
+    book = postponed()
+    book.accept_request(request(10), KnownTable(), NOW + 10)
+    assert (state(book).id, state(book).phase) == ("r10", "waiting")
+    book.states.mark_begun(ACCT, begun(10, 200), NOW + 20)
+    book.mark_copy_ended(ACCT, "r10", NOW + 30)
+    assert judged_at(book, HOUR_IS_OVER) == "done", "it began after the cause of the postponed one"
+    assert state(book).next_request is None
+
+
+def test_of_several_postponed_requests_one_is_kept() -> None:
+    book = postponed()
+    book.accept_request(replace(repair(11, after=120), by="pipeline q"), KnownTable(), NOW + 10)
+    assert (state(book).id, state(book).retry_ms) == ("r9", HOUR_IS_OVER)
+    assert judged_at(book, HOUR_IS_OVER) == "waiting"
+    book.states.mark_begun(ACCT, begun(9, 200), HOUR_IS_OVER)
+    assert book.accept_request(replace(repair(11, after=120), by="pipeline q"), KnownTable(), NOW) == []
+    assert (state(book).id, state(book).phase) == ("r9", "running")
+
+
+def test_a_postponed_copy_can_be_cancelled() -> None:
+    book = postponed()
+    book.accept_request(request(12, cancel=True), KnownTable(), NOW + 10)
+    assert (state(book).phase, state(book).retry_ms, state(book).next_request) == ("cancelled", None, None)
+    assert judged_at(book, HOUR_IS_OVER) == "cancelled"
+
+
+def test_a_key_sweep_does_not_end_the_wait_of_a_postponed_copy() -> None:
+    book = postponed()
+    removed = RemovedRows(id="d", offset=300, ddl="ALTER TABLE acct DROP PARTITION p", since_ms=1)
+    book.note_removed_rows(("bank", "acct"), removed)
+    assert state(book).keys
+    assert judged_at(book, HOUR_IS_OVER - 1) == "waiting"
+    assert (state(book).keys, state(book).retry_ms) == (True, HOUR_IS_OVER)
+    assert judged_at(book, HOUR_IS_OVER) == "waiting"
+    assert (state(book).keys, state(book).id, state(book).removed) == (False, "r9", removed)
+
+
+def test_a_copy_beside_a_key_sweep_is_postponed_as_well() -> None:
+    book = ended((NOW - 1, "value"))
+    removed = RemovedRows(id="d", offset=300, ddl="ALTER TABLE acct DROP PARTITION p", since_ms=1)
+    book.note_removed_rows(("bank", "acct"), removed)
+    book.accept_request(repair(9, after=99), KnownTable(), NOW)
+    last = state(book).last_copy
+    assert last is not None
+    assert (last.id, last.phase, state(book).retry_ms) == ("r9", "refused", HOUR_IS_OVER)
+    assert judged_at(book, HOUR_IS_OVER) == "waiting"
+    assert (state(book).keys, state(book).id) == (False, "r9")
+
+
+def test_a_request_that_comes_again_changes_no_postponed_copy() -> None:
+    book = postponed()
+    before = state(book)
+    book.accept_request(repair(9, after=99), KnownTable(), NOW + 100)
+    assert (state(book).id, state(book).retry_ms, state(book).next_request) == (
+        before.id, before.retry_ms, before.next_request,
+    )  # fmt: skip
 
 
 # --- a table that was dropped and is there again

@@ -48,6 +48,8 @@ class CopyRow(msgspec.Struct, frozen=True):
     eta_s: float | None = msgspec.field(name="eta_s", default=None)
     """Seconds until all rows are read, by the rate so far; None: not known."""
     max_rows_per_second: int | None = msgspec.field(name="max_rows_per_second", default=None)
+    retry_ms: int | None = msgspec.field(name="retry_ms", default=None)
+    """Time at which a postponed copy, which is `refused` until then, begins by itself; None: it does not."""
 
 
 @dataclass(frozen=True, slots=True)
