@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from producer.binlog_format import types as t
 from producer.binlog_format.charsets import encode_utf8_in_latin1, find_decoder
 from producer.binlog_format.row_events import ColumnMap, LoggedMetadata, TableMap, TableMapForm
-from schemas.table.model import Column, Kind, Table, UniqueIndex
+from schemas.table.model import Column, ColumnType, Kind, Table, UniqueIndex
 
 _SIGNED = frozenset({Kind.INT, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
 _TEXT = frozenset(
@@ -83,7 +83,7 @@ def _list_differences(
     if type_.kind in _SIGNED and unsigned is not None and unsigned != type_.unsigned:
         yield _describe_sign(unsigned), _describe_sign(type_.unsigned)
     charset = charsets.get(found.charsets.get(i, -1))
-    defined = type_.charset if type_.kind in _TEXT else "binary" if type_.kind in _BINARY else None
+    defined = _find_logged_charset(type_)
     if (
         charset is not None
         and defined is not None
@@ -96,6 +96,15 @@ def _list_differences(
     ):
         shown = ",".join(label.decode("utf-8", "replace") for label in labels)
         yield f"one of ({shown})", f"one of ({','.join(type_.members)})"
+
+
+def _find_logged_charset(type_: ColumnType) -> str | None:
+    """Return the character set that the log shows for a column; None: it shows none. Types with a text are
+    BINARY(n) there.
+    """
+    if type_.kind in _BINARY or type_.text_of is not None:
+        return "binary"
+    return type_.charset if type_.kind in _TEXT else None
 
 
 def _describe_nullability(nullable: bool) -> str:

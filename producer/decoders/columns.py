@@ -29,7 +29,8 @@ from producer.decoders.fragments import (
     render_json_string,
 )
 from producer.decoders.jsonb import render_json_latin1
-from schemas.table.model import ColumnType, Kind
+from schemas.table.model import ColumnType, Kind, TextOf
+from schemas.values.text_types import FORMATS, SIZES
 
 
 def build_column_format(i: int, logged: ColumnMap, column: ColumnType) -> ColumnFormat:
@@ -154,7 +155,22 @@ def _render_flipped(name: str, part: StructPart, first: bool, negative: bool) ->
 # --- text and bytes
 
 
+def _build_text_type_format(_i: int, logged: ColumnMap, text_of: TextOf) -> ColumnFormat | None:
+    """Return the format of MariaDB's UUID, INET4 or INET6, which the log describes as BINARY(n)."""
+    size, show = SIZES[text_of], FORMATS[text_of]
+    if logged.type != t.STRING or logged.metadata != size:
+        return None
+    return VariableFormat(
+        length_bytes=1,
+        # The log omits the zero bytes at the end.
+        render=lambda a, b, v: [f"{v} = '\"' + {text_of.value}(data[{a}:{b}].ljust({size}, b'\\0')) + '\"'"],
+        names={text_of.value: show},
+    )
+
+
 def _build_string_format(i: int, logged: ColumnMap, column: ColumnType) -> ColumnFormat | None:
+    if column.text_of is not None:
+        return _build_text_type_format(i, logged, column.text_of)
     if logged.type not in (t.STRINGS if column.kind is not Kind.TEXT else t.BLOBS):
         return None
     size = _count_length_bytes(logged)

@@ -26,11 +26,15 @@ from schemas.values.mysql import (
 _TEXT = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.TEXT})
 
 
+def _is_stored_as_text(column: Column) -> bool:
+    return column.type.kind in _TEXT and column.type.text_of is None
+
+
 def build_select_expressions(table: Table) -> list[str]:
     """Return the SQL expression of every column, in order."""
     plain = select_list(table)
     return [
-        f"CAST({quote_name(column.name)} AS BINARY)" if column.type.kind in _TEXT else expression
+        f"CAST({quote_name(column.name)} AS BINARY)" if _is_stored_as_text(column) else expression
         for column, expression in zip(table.columns, plain, strict=True)
     ]
 
@@ -43,7 +47,7 @@ def make_snapshot_row_decoder(table: Table) -> Callable[[tuple[Any, ...]], Row]:
     The function raises TableStoppedError for a key that cannot be decoded.
     """
     convert = make_select_row_converter(table, _make_value_decoder)
-    keys = [i for i in table.find_ordinals(table.key.columns) if table.columns[i].type.kind in _TEXT]
+    keys = [i for i in table.find_ordinals(table.key.columns) if _is_stored_as_text(table.columns[i])]
     if not keys:
         return convert
 
@@ -61,7 +65,7 @@ def _make_value_decoder(column: Column) -> Convert | None:
     """Return the decoder of a column with values that may be raw and marked; None for any other."""
     if column.type.kind is Kind.GEOMETRY:
         return _decode_geometry
-    if column.type.kind not in _TEXT:
+    if not _is_stored_as_text(column):
         return None
     decode = find_decoder(column.type.charset)
 

@@ -21,9 +21,10 @@ from schemas.errors import (
     UnsupportedTypeError,
 )
 from schemas.io.mysql_columns import CatalogColumn, build_column
+from schemas.io.uuid_order import COMPARES_AS_STORED, build_uuid_key_error, has_uuid_key
 from schemas.problems import Problem
 from schemas.table.collations import own_name
-from schemas.table.model import Column, IndexPart, Kind, Table, UniqueIndex
+from schemas.table.model import Column, IndexPart, Kind, Table, TextOf, UniqueIndex
 from schemas.table.names import NameRules
 from schemas.table.patterns import is_selected_by_patterns
 
@@ -113,7 +114,14 @@ def read_tables(conn: Connection[Any], names: Iterable[TableName]) -> dict[Table
     found: dict[TableName, CatalogEntry] = {}
     for at in range(0, len(distinct), _AT_ONCE):
         found |= _read_entries(conn, flavour, distinct[at : at + _AT_ONCE], same)
-    return found
+    keyed = {
+        name: entry.table
+        for name, entry in found.items()
+        if isinstance(entry.table, Table) and has_uuid_key(entry.table)
+    }
+    if not keyed or _fetch_rows(conn, COMPARES_AS_STORED)[0][0] == 1:
+        return found
+    return found | {name: CatalogEntry(build_uuid_key_error(table)) for name, table in keyed.items()}
 
 
 def read_name_rules(conn: Connection[Any]) -> NameRules:
@@ -271,6 +279,15 @@ def read_collations(conn: Connection[Any]) -> frozenset[str]:
     flavour = _detect_flavour(conn)
     query = f"SELECT {flavour.collation_name} FROM information_schema.collation_character_set_applicability"
     return frozenset(name for (name,) in _fetch_rows(conn, query) if flavour.own_name(name) == name)
+
+
+def read_text_types(conn: Connection[Any]) -> frozenset[TextOf]:
+    """Return the server's types with a canonical text, which are plugins of MariaDB."""
+    rows = _fetch_rows(
+        conn, "SELECT plugin_name FROM information_schema.plugins WHERE plugin_type = 'DATA TYPE'"
+    )
+    known = {each.value: each for each in TextOf}
+    return frozenset(known[name.lower()] for (name,) in rows if name.lower() in known)
 
 
 def read_charset_ids(conn: Connection[Any]) -> dict[int, str]:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from schemas.errors import UnsupportedTypeError
-from schemas.table.model import NUMBERED, Column, ColumnType, Kind, convert_labels_to_numbers
+from schemas.table.model import NUMBERED, Column, ColumnType, Kind, TextOf, convert_labels_to_numbers
 from schemas.table.typemap import MYSQL_CATALOG
+from schemas.values.text_types import normalize_text
 
 
 class CatalogColumn(NamedTuple):
@@ -61,6 +62,8 @@ def build_column_type(row: CatalogColumn) -> ColumnType:
         raise UnsupportedTypeError(
             f"column {row.name}: type {row.declared} is not supported", "exclude the table"
         )
+    if "text_of" in fixed:
+        return ColumnType(**fixed)
     kind: Kind = fixed["kind"]
     return convert_labels_to_numbers(
         ColumnType(
@@ -158,7 +161,19 @@ def _parse_default(shown: str | None, type_: ColumnType, *, quoted: bool) -> str
         shown = _unescape_literal(literal[1])
     elif quoted and not _NUMBER.fullmatch(shown):
         return None
+    if type_.text_of is not None:
+        return _normalize_default(shown, type_.text_of)
     return _strip_zero_padding(shown) if type_.kind in (Kind.INT, Kind.DECIMAL) else shown
+
+
+def _normalize_default(shown: str, text_of: TextOf) -> str | None:
+    """Return a default in the spelling of values; None, so that it counts as an expression, if it has another
+    form.
+    """
+    try:
+        return normalize_text(text_of, shown)
+    except ValueError:
+        return None
 
 
 def _parse_default_expression(shown: str | None, literal: str | None, *, quoted: bool) -> str | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
 from schemas.table.model import Column, ColumnType, Kind, Value
+from schemas.values.text_types import get_zero_text
 
 _TEXT = (Kind.CHAR, Kind.VARCHAR, Kind.TEXT)
 _EXACT_INT = 2**53
@@ -51,6 +52,8 @@ def _find_implicit_default(type_: ColumnType) -> ColumnFill | None:
 
     Dates have none that every server accepts; JSON and geometry have none at all.
     """
+    if type_.text_of is not None:
+        return ColumnFill(get_zero_text(type_.text_of))
     match type_.kind:
         case Kind.INT | Kind.BIT | Kind.YEAR:
             return ColumnFill(0)

@@ -21,6 +21,9 @@ same from the log and from a snapshot (the table below is the contract; `None` i
 | set_number | integer, a bit for each label, the first label's is 1; beyond 2^53 its decimal string |
 | geometry | {"wkb": base64, "srid": integer} |
 
+A char or varchar with `text_of` is a type of MariaDB: a UUID in lower case with hyphens, an INET4 or INET6
+as the server spells it (schemas/values/text_types.py).
+
 A decimal never has an exponent or leading zeros. With precision 0 it has as many digits as it needs.
 """
 
@@ -73,6 +76,16 @@ NUMBERED: Mapping[Kind, Kind] = {Kind.ENUM: Kind.ENUM_NUMBER, Kind.SET: Kind.SET
 """Kind of a column with labels → its kind if one of the labels is empty."""
 
 
+class TextOf(StrEnum):
+    """A type with values that have a canonical text and another binary form."""
+
+    UUID = "uuid"
+    INET4 = "inet4"
+    INET6 = "inet6"
+    INET = "inet"
+    """PostgreSQL's type for both; only real columns of targets have it."""
+
+
 class ColumnType(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A neutral column type; only the fields that its kind needs are set."""
 
@@ -88,6 +101,8 @@ class ColumnType(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     charset: str | None = msgspec.field(name="charset", default=None)  # text kinds, enum, set
     collation: str | None = msgspec.field(name="collation", default=None)
     srid: int | None = msgspec.field(name="srid", default=None)  # geometry
+    #: char, varchar: the type of which the values are the text. Readers that do not know it have texts.
+    text_of: TextOf | None = msgspec.field(name="text_of", default=None)
 
 
 def convert_labels_to_numbers(type_: ColumnType) -> ColumnType:

@@ -8,7 +8,7 @@ of the ColumnType.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from schemas.errors import UnsupportedTypeError
 from schemas.table.charsets import as_long
 from schemas.table.equality import are_wire_equal as are_wire_equal
-from schemas.table.model import ColumnType, Kind
+from schemas.table.model import ColumnType, Kind, TextOf
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,9 @@ POSTGRES_TYPE_RULES: tuple[TypeRule, ...] = (
     TypeRule(Kind.DOUBLE, "double precision"),
     TypeRule(Kind.BIT, "bit({length})"),
     TypeRule(Kind.YEAR, "smallint"),
+    TypeRule(Kind.CHAR, "uuid", {"text_of": TextOf.UUID}),
+    TypeRule(Kind.VARCHAR, "inet", {"text_of": TextOf.INET4}),
+    TypeRule(Kind.VARCHAR, "inet", {"text_of": TextOf.INET6}),
     TypeRule(Kind.CHAR, "varchar(1)", {"length": 0}, "it has no zero-length type"),
     TypeRule(Kind.VARCHAR, "varchar(1)", {"length": 0}, "it has no zero-length type"),
     TypeRule(Kind.CHAR, "varchar({length})", {}, "a NUL character is refused"),
@@ -87,6 +90,7 @@ POSTGRES_TYPE_RULES: tuple[TypeRule, ...] = (
 
 _UNSIGNED = "{unsigned}"
 _CI_NOTE = "character set and collation are kept, or [replaced](#collations)"
+_NATIVE_NOTE = "where the server has the source's type (MariaDB), that type"
 _OLD_TYPES = "TINYTEXT, TEXT, MEDIUMTEXT and LONGTEXT by their maximal length"
 MYSQL_TYPE_RULES: tuple[TypeRule, ...] = (
     TypeRule(Kind.INT, "tinyint" + _UNSIGNED, {"bits": 8}),
@@ -105,6 +109,9 @@ MYSQL_TYPE_RULES: tuple[TypeRule, ...] = (
     TypeRule(Kind.DOUBLE, "double" + _UNSIGNED),
     TypeRule(Kind.BIT, "bit({length})"),
     TypeRule(Kind.YEAR, "year"),
+    TypeRule(Kind.CHAR, "char({length})", {"text_of": TextOf.UUID}, _NATIVE_NOTE),
+    TypeRule(Kind.VARCHAR, "varchar({length})", {"text_of": TextOf.INET4}, _NATIVE_NOTE),
+    TypeRule(Kind.VARCHAR, "varchar({length})", {"text_of": TextOf.INET6}, _NATIVE_NOTE),
     TypeRule(Kind.CHAR, "char({length})", {}, _CI_NOTE),
     TypeRule(Kind.VARCHAR, "varchar({length})", {}, _CI_NOTE),
     TypeRule(Kind.TEXT, "tinytext", {"length": 2**8 - 1}, _OLD_TYPES),
@@ -129,6 +136,8 @@ MYSQL_TYPE_RULES: tuple[TypeRule, ...] = (
     TypeRule(Kind.GEOMETRY, "geometry", {}, "any subtype; the SRID stays in each value"),
 )
 
+_ASCII = {"charset": "ascii", "collation": "ascii_bin"}
+_INET4_LENGTH, _INET6_LENGTH = 15, 39
 _INT = Kind.INT
 #: DATA_TYPE of information_schema → attributes fixed by it; length, precision, fsp and members come
 #: from the row.
@@ -146,6 +155,9 @@ MYSQL_CATALOG: dict[str, dict[str, Any]] = {
     "set": {"kind": Kind.SET},
     **{key: {"kind": Kind.GEOMETRY} for key in ("geometry", "point", "linestring", "polygon", "multipoint",
      "multilinestring", "multipolygon", "geomcollection", "geometrycollection")},
+    "uuid": {"kind": Kind.CHAR, "length": 36, "text_of": TextOf.UUID, **_ASCII},
+    "inet4": {"kind": Kind.VARCHAR, "length": _INET4_LENGTH, "text_of": TextOf.INET4, **_ASCII},
+    "inet6": {"kind": Kind.VARCHAR, "length": _INET6_LENGTH, "text_of": TextOf.INET6, **_ASCII},
 }  # fmt: skip
 
 #: PostgreSQL's format_type() without its parentheses → neutral type; the numbers in them fill the
@@ -163,6 +175,7 @@ POSTGRES_CATALOG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "character varying": ({"kind": Kind.VARCHAR}, ("length",)),
     "text": ({"kind": Kind.TEXT}, ()),
     "uuid": ({"kind": Kind.CHAR, "length": 36}, ()),
+    "inet": ({"kind": Kind.VARCHAR, "length": _INET6_LENGTH, "text_of": TextOf.INET}, ()),
     "bytea": ({"kind": Kind.BLOB}, ()),
     "date": ({"kind": Kind.DATE}, ()),
     "interval": ({"kind": Kind.TIME, "fsp": 6}, ("fsp",)),
@@ -179,13 +192,19 @@ def render_postgres_type(type_: ColumnType) -> str:
     return _render_by_rules(POSTGRES_TYPE_RULES, type_, "PostgreSQL")
 
 
-def render_mysql_type(type_: ColumnType, collation: Callable[[ColumnType], str | None] | None = None) -> str:
+def render_mysql_type(
+    type_: ColumnType,
+    collation: Callable[[ColumnType], str | None] | None = None,
+    native: Container[TextOf] = (),
+) -> str:
     """Return the MySQL/MariaDB DDL type with its character set and collation. Raises
     UnsupportedTypeError.
 
     `collation` chooses the collation on this server (schemas.table.collations.make_collation_chooser);
-    without it the source's is used unchanged.
+    without it the source's is used unchanged. `native`: the types of this server that have a text.
     """
+    if type_.text_of is not None and type_.text_of in native:
+        return type_.text_of.value
     type_ = adopt_collation(type_, collation or (lambda own: own.collation))
     rendered = _render_by_rules(MYSQL_TYPE_RULES, type_, "MySQL")
     if type_.collation:

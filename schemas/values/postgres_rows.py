@@ -12,7 +12,7 @@ from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from schemas.table.model import Column, Kind, Row, Table, Value
+from schemas.table.model import Column, Kind, Row, Table, TextOf, Value
 from schemas.values.converter import (
     Convert,
     compile_row,
@@ -22,6 +22,7 @@ from schemas.values.converter import (
     number_or_text,
     to_base64,
 )
+from schemas.values.text_types import normalize_text
 
 EWKB_SRID = 0x20000000
 EWKB_HEADER = struct.Struct("<BI")
@@ -52,7 +53,7 @@ def make_postgres_row_converter(table: Table) -> Callable[[tuple[Any, ...]], Row
     A value without the form of the neutral type is returned as PostgreSQL's text: it then differs from
     every wire value, which is what verify must show.
     """
-    return compile_row([_READ.get(column.type.kind, _as_text)(column) for column in table.columns])
+    return compile_row([_choose_reader(column)(column) for column in table.columns])
 
 
 #: FLOAT is `real`, which PostgreSQL widens exactly. Everything else is read as text, whatever the real
@@ -157,6 +158,28 @@ def _read_timestamp(column: Column) -> Convert:
 
 
 _Reader = Callable[[Column], Convert | None]
+
+
+def _choose_reader(column: Column) -> _Reader:
+    if column.type.text_of in _HOST_SUFFIXES:
+        return _make_constant_reader(_make_inet_reader(column.type.text_of))
+    return _READ.get(column.type.kind, _as_text)
+
+
+_HOST_SUFFIXES = {TextOf.INET4: "/32", TextOf.INET6: "/128"}
+"""What PostgreSQL appends to the text of an inet that is a single address."""
+
+
+def _make_inet_reader(text_of: TextOf) -> Convert:
+    """Return the function from PostgreSQL's text of an address to the source's; a network stays as it is."""
+
+    def convert(text: str) -> str:
+        try:
+            return normalize_text(text_of, text.removesuffix(_HOST_SUFFIXES[text_of]))
+        except ValueError:
+            return text
+
+    return convert
 
 
 def _make_constant_reader(convert: Convert) -> _Reader:

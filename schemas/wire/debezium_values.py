@@ -16,8 +16,9 @@ from collections.abc import Callable
 from typing import Any
 
 from schemas.problems import Problem
-from schemas.table.model import ColumnType, Kind, Value
+from schemas.table.model import ColumnType, Kind, TextOf, Value
 from schemas.values.converter import Convert, encode_wire_int
+from schemas.values.text_types import normalize_text
 
 _HEX = re.compile(r"(?:[0-9a-f]{4})+\Z")
 LONGEST_TIME_MS = 3_020_399_999
@@ -81,6 +82,8 @@ def make_debezium_converter(
     `binaries`: binary.handling.mode, None: unknown. `times_known`: a schema or the configuration states
     the unit of times.
     """
+    if type_.text_of is not None:
+        return _make_text_type_converter(type_.text_of)
     if type_.kind is Kind.DECIMAL and decimal_strings:
         return _convert_text
     if type_.kind in BYTES:
@@ -135,6 +138,18 @@ def _require_text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"a string is expected, not {type(value).__name__}")
     return value
+
+
+def _make_text_type_converter(text_of: TextOf) -> Convert:
+    """Return the converter of a text that must be in the source's spelling."""
+
+    def convert(value: Any) -> Value:
+        text = _require_text(value)
+        if normalize_text(text_of, text) != text:
+            raise ValueError(f"{text!r} is not the source's spelling of a value of {text_of}")
+        return text
+
+    return convert
 
 
 def _convert_text(value: Any) -> Value:

@@ -67,6 +67,7 @@ _SAMPLES: tuple[tuple[str, ColumnType], ...] = (
     ("ENUM(…) with an empty label", ColumnType(kind=Kind.ENUM_NUMBER)),
     ("SET(…) with an empty label", ColumnType(kind=Kind.SET_NUMBER)),
     ("GEOMETRY, POINT, …", ColumnType(kind=Kind.GEOMETRY)),
+    *((name.upper(), ColumnType(**MYSQL_CATALOG[name])) for name in ("uuid", "inet4", "inet6")),
 )  # fmt: skip
 
 _WIRE: dict[Kind, str] = {
@@ -117,9 +118,16 @@ _AFTER = f"""
   have labels: they are read as numbers, and a text that can mean two values stops the table; `rowlock check`
   lists such tables. In a key or unique index a SET with an empty label and more than 53 labels is refused:
   the servers do not compare its numbers exactly.
-- UUID, INET4, INET6 of MariaDB and VECTOR are refused by `check`, so are MariaDB's COMPRESSED columns, its
-  times with fractions in the form of before MariaDB 10.1 (`/* mariadb-5.3 */`), unique indexes over
-  expressions, and ENUM or SET labels that information_schema cannot show (characters beyond U+FFFF).
+- **UUID, INET4 and INET6 of MariaDB** are texts in the server's spelling: a UUID in lower case with hyphens,
+  an address as `SELECT` shows it. Old versions of rowlock read their definitions as `CHAR(36)` and `VARCHAR`.
+  MariaDB targets have the same type, Oracle and MySQL an exact text (`ascii_bin`). A target column of one of
+  these types is refused for a source's text, whose spelling it would change; PostgreSQL's `uuid` is not. In
+  Debezium's topics another spelling stops the table. A UUID in the **key** is refused on the versions of
+  MariaDB that compare UUIDs in another order than their indexes have (10.9.8, 10.10.6, 10.11.5, 11.0.3,
+  11.1.2; MDEV-31926): `check` tries it on the server.
+- VECTOR is refused by `check`, so are MariaDB's COMPRESSED columns, its times with fractions in the form of
+  before MariaDB 10.1 (`/* mariadb-5.3 */`), unique indexes over expressions, and ENUM or SET labels that
+  information_schema cannot show (characters beyond U+FFFF).
 - JSON is compared by content: order of members and spelling of numbers (1.0, 1) do not count, their exact
   value does. `jsonb` does not keep the order of members, nor -0.0.
 
@@ -138,6 +146,8 @@ def page() -> str:
 
 
 def _wire(type_: ColumnType) -> str:
+    if type_.text_of is not None:
+        return "string, as the server spells it"
     return "integer" if 0 < type_.bits < 64 else _WIRE[type_.kind]
 
 
@@ -164,7 +174,7 @@ _ORACLE: dict[Kind, str] = {
 
 
 def _oracle(type_: ColumnType) -> str:
-    if type_.kind in _ORACLE:
+    if type_.kind in _ORACLE and type_.text_of is None:
         return _ORACLE[type_.kind]
     try:
         text = render_oracle_type(type_)
@@ -177,6 +187,8 @@ _LETTERS = {"{precision}": "p", "{scale}": "s", "{length}": "n", "{fsp}": "fsp",
 
 
 def _code(rule: TypeRule, type_: ColumnType) -> str:
+    if type_.text_of is not None:
+        return f"`{rule.render_type(type_)}`"
     text = rule.template.replace("{unsigned}", " unsigned" if type_.unsigned else "")
     for name, letter in _LETTERS.items():
         text = text.replace(name, letter)

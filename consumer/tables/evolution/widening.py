@@ -29,6 +29,8 @@ def is_lossless(old: ColumnType, new: ColumnType) -> bool:
     """
     if replace(old, collation=None) == replace(new, collation=None):
         return True
+    if old.text_of is not new.text_of:  # PostgreSQL's text of an inet has a netmask
+        return False
     rule = _RULES.get((old.kind, new.kind))
     return rule is not None and rule(old, new) and keeps_characters(old, new)
 

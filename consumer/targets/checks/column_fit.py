@@ -19,7 +19,7 @@ from schemas.table.charsets import (
     compute_text_bytes,
     keeps_characters,
 )
-from schemas.table.model import NUMBERED, ColumnType, Kind, Table
+from schemas.table.model import NUMBERED, ColumnType, Kind, Table, TextOf
 from schemas.table.typemap import WIDEST_DECIMAL
 
 _TEXT = (Kind.CHAR, Kind.VARCHAR, Kind.TEXT)
@@ -59,7 +59,23 @@ _KINDS: dict[Kind, tuple[Kind, ...]] = {
 
 def accepts_kind(source: ColumnType, real: ColumnType) -> bool:
     """Return whether values of `source` can be written into a column of type `real` at all."""
-    return real.kind in _KINDS[source.kind] and not has_shifted_labels(source, real)
+    return (
+        real.kind in _KINDS[source.kind]
+        and not has_shifted_labels(source, real)
+        and _keeps_text(source, real)
+    )
+
+
+_INETS = (TextOf.INET4, TextOf.INET6, TextOf.INET)
+
+
+def _keeps_text(source: ColumnType, real: ColumnType) -> bool:
+    """Return whether a column of type `real` keeps the spelling of texts, or is of the type that they are the
+    text of.
+    """
+    if real.text_of is TextOf.INET:
+        return source.text_of in _INETS
+    return real.text_of in (None, source.text_of)
 
 
 def has_shifted_labels(source: ColumnType, real: ColumnType) -> bool:

@@ -39,7 +39,7 @@ from schemas.errors import SchemaError
 from schemas.io.mysql_connection import SQL_MODE
 from schemas.table.collations import Choose
 from schemas.table.equality import are_wire_equal
-from schemas.table.model import Column, IndexPart, Kind, Table, UniqueIndex, Value
+from schemas.table.model import Column, IndexPart, Kind, Table, TextOf, UniqueIndex, Value
 from schemas.table.typemap import render_mysql_type
 from schemas.values.mysql import to_mysql
 
@@ -69,6 +69,8 @@ class MySqlRealTable:
     """Chooses collations for other columns."""
     renames: bool = True
     """Whether the server has RENAME COLUMN (MySQL 8.0, MariaDB 10.5.2)."""
+    native: frozenset[TextOf] = frozenset()
+    """The server's own types for values that have a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +258,8 @@ def _render_definition(whole: _TableChange, column: Column) -> str:
     """
     exact = column.name in list_indexed_columns(whole.ending) or column.type.members
     try:
-        type_ = render_mysql_type(column.type, whole.real.exact if exact else whole.real.near)
+        choose = whole.real.exact if exact else whole.real.near
+        type_ = render_mysql_type(column.type, choose, whole.real.native)
     except SchemaError as error:
         place = f"{whole.change.table.db}.{whole.change.table.name}"
         raise TargetConfigError.wrap_error(f"target table {place}", error) from error

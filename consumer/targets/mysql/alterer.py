@@ -82,6 +82,7 @@ class MySqlAlterer:
                 unique[str(index)] = (*unique.get(str(index), ()), str(column))
         with self._link.translate_errors():
             available = mysql_catalog.read_collations(self._link.raw)
+            native = mysql_catalog.read_text_types(self._link.raw)
         [(version,)] = self._link.execute("SELECT VERSION()", [])
         return MySqlRealTable(
             unique,
@@ -89,6 +90,7 @@ class MySqlAlterer:
             make_key_collation_chooser(available),
             make_collation_chooser(available),
             has_renames(str(version)),
+            native,
         )
 
     def get_index_name(self, table: Table, index: UniqueIndex) -> str:

@@ -104,12 +104,14 @@ class MySqlTargetCatalog(KeyedReads):
         require_table_names(place, (table.db, table.name), explain_name)
         require_column_names(place, table.column_names, explain_column_name)
         new, impossible = self._plan_new_table(table)
+        with self._link.translate_errors():
+            native = mysql_catalog.read_text_types(self._link.raw)
         names = [index.name for index, _ in impossible]
         try:
             body = [
                 f"{quote(column.name)} {kind.replace('%', '%%')}{_render_null(column)}"
                 for column in new.columns
-                for kind in (render_mysql_type(column.type),)
+                for kind in (render_mysql_type(column.type, native=native),)
             ]
         except SchemaError as error:
             raise TargetConfigError.wrap_error(f"target table {table.db}.{table.name}", error) from error

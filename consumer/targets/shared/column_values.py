@@ -9,6 +9,7 @@ import base64
 
 from consumer.targets.alterations import AddColumn
 from schemas.table.model import Column, ColumnType, Kind, Table, UniqueIndex, Value
+from schemas.values.text_types import get_zero_text
 
 _EXACT = 1 << 53
 _IMPLICIT: dict[Kind, Value] = {
@@ -50,6 +51,8 @@ def get_implicit_value(type_: ColumnType) -> Value:
     """
     kind = type_.kind
     fraction = "." + "0" * type_.fsp if type_.fsp else ""
+    if type_.text_of is not None:
+        return get_zero_text(type_.text_of)
     if kind in _EMPTY:
         return ""
     if kind is Kind.DECIMAL:

@@ -124,6 +124,8 @@ _IN_ORDER = frozenset({Kind.SET, Kind.ENUM_NUMBER, Kind.SET_NUMBER})
 
 def _describe_json_form(type_: ColumnType) -> str:
     """Return the form of a wire value (see schemas.table.model)."""
+    if type_.text_of is not None:
+        return f"text of {type_.text_of}"
     match type_.kind:
         case Kind.INT | Kind.YEAR | Kind.BIT:
             return "number"
