@@ -30,7 +30,7 @@ from producer.decoders.fragments import (
 )
 from producer.decoders.jsonb import render_json_latin1
 from schemas.table.model import ColumnType, Kind, TextOf
-from schemas.values.text_types import FORMATS, SIZES
+from schemas.table.text_types import SIZES, TEXT_FORMATTERS
 
 
 def build_column_format(i: int, logged: ColumnMap, column: ColumnType) -> ColumnFormat:
@@ -157,7 +157,7 @@ def _render_flipped(name: str, part: StructPart, first: bool, negative: bool) ->
 
 def _build_text_type_format(_i: int, logged: ColumnMap, text_of: TextOf) -> ColumnFormat | None:
     """Return the format of MariaDB's UUID, INET4 or INET6, which the log describes as BINARY(n)."""
-    size, show = SIZES[text_of], FORMATS[text_of]
+    size, show = SIZES[text_of], TEXT_FORMATTERS[text_of]
     if logged.type != t.STRING or logged.metadata != size:
         return None
     return VariableFormat(

@@ -7,7 +7,7 @@ module only reads. The differences between the two servers are in `_Flavour`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +15,6 @@ import msgspec
 
 from schemas.errors import (
     ExpressionIndexError,
-    NoKeyError,
     SchemaError,
     TableNotFoundError,
     UnsupportedTypeError,
@@ -24,7 +23,8 @@ from schemas.io.mysql_columns import CatalogColumn, build_column
 from schemas.io.uuid_order import COMPARES_AS_STORED, build_uuid_key_error, has_uuid_key
 from schemas.problems import Problem
 from schemas.table.collations import own_name
-from schemas.table.model import Column, IndexPart, Kind, Table, TextOf, UniqueIndex
+from schemas.table.keys import choose_key, require_comparable_keys
+from schemas.table.model import IndexPart, Table, TextOf, UniqueIndex
 from schemas.table.names import NameRules
 from schemas.table.patterns import is_selected_by_patterns
 
@@ -114,14 +114,23 @@ def read_tables(conn: Connection[Any], names: Iterable[TableName]) -> dict[Table
     found: dict[TableName, CatalogEntry] = {}
     for at in range(0, len(distinct), _AT_ONCE):
         found |= _read_entries(conn, flavour, distinct[at : at + _AT_ONCE], same)
+    return found | _refuse_unordered_keys(conn, found)
+
+
+def _refuse_unordered_keys(
+    conn: Connection[Any], found: Mapping[TableName, CatalogEntry]
+) -> dict[TableName, CatalogEntry]:
+    """Return the entries of tables with a UUID in the key, with an error, if the server's order of UUIDs
+    is not that of its indexes.
+    """
     keyed = {
         name: entry.table
         for name, entry in found.items()
         if isinstance(entry.table, Table) and has_uuid_key(entry.table)
     }
     if not keyed or _fetch_rows(conn, COMPARES_AS_STORED)[0][0] == 1:
-        return found
-    return found | {name: CatalogEntry(build_uuid_key_error(table)) for name, table in keyed.items()}
+        return {}
+    return {name: CatalogEntry(build_uuid_key_error(table)) for name, table in keyed.items()}
 
 
 def read_name_rules(conn: Connection[Any]) -> NameRules:
@@ -197,30 +206,8 @@ def _build_table(
     key = choose_key(found, unique, place)
     rest = tuple(index for index in unique if index is not key)
     table = Table(db=name[0], name=name[1], columns=found, key=key, unique=rest)
-    _require_comparable(table)
+    require_comparable_keys(table)
     return table
-
-
-_COMPARED_EXACTLY = 53
-"""Labels of a SET with numbers that the servers compare exactly in a statement.
-
-With more labels the number becomes a double or negative.
-"""
-
-
-def _require_comparable(table: Table) -> None:
-    """Raise UnsupportedTypeError for a SET in a key or unique index if its numbers could not find its
-    values again.
-    """
-    for name in {name for index in (table.key, *table.unique) for name in index.columns}:
-        type_ = table.get_column(name).type
-        if type_.kind is Kind.SET_NUMBER and len(type_.members) > _COMPARED_EXACTLY:
-            raise UnsupportedTypeError(
-                f"column {name} of {table.db}.{table.name} belongs to a key or unique index and is a SET "
-                f"with an empty label and {len(type_.members)} labels: its numbers can be compared exactly "
-                f"for up to {_COMPARED_EXACTLY}",
-                "rename the empty label, or exclude the table",
-            )
 
 
 def describe_missing_table(name: TableName) -> Problem:
@@ -230,25 +217,6 @@ def describe_missing_table(name: TableName) -> Problem:
         f"table {db}.{table} does not exist, or this user may not see it",
         f"check the name, or GRANT SELECT ON `{db}`.*",
     )
-
-
-def choose_key(columns: Sequence[Column], indexes: Sequence[UniqueIndex], name: str) -> UniqueIndex:
-    """Return the primary key, else the first unique index over NOT NULL columns (by column names, then name).
-
-    Raises NoKeyError.
-    """
-    nullable = {column.name for column in columns if column.nullable}
-    for index in indexes:
-        if index.name == "PRIMARY":
-            return index
-    fit = [index for index in indexes if nullable.isdisjoint(index.columns)]
-    if not fit:
-        raise NoKeyError(
-            f"table {name} has neither a primary key nor a unique index over NOT NULL columns, so its "
-            "rows cannot be distinguished",
-            "add a primary key, or exclude the table",
-        )
-    return min(fit, key=lambda index: (index.columns, index.name))
 
 
 def list_tables(conn: Connection[Any], patterns: Sequence[str]) -> list[tuple[str, str]]:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from schemas.errors import UnsupportedTypeError
 from schemas.table.model import NUMBERED, Column, ColumnType, Kind, TextOf, convert_labels_to_numbers
+from schemas.table.text_types import normalize_text
 from schemas.table.typemap import MYSQL_CATALOG
-from schemas.values.text_types import normalize_text
 
 
 class CatalogColumn(NamedTuple):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
 from schemas.table.model import Column, ColumnType, Kind, Value
-from schemas.values.text_types import get_zero_text
+from schemas.table.text_types import get_zero_text
 
 _TEXT = (Kind.CHAR, Kind.VARCHAR, Kind.TEXT)
 _EXACT_INT = 2**53

@@ -22,7 +22,7 @@ same from the log and from a snapshot (the table below is the contract; `None` i
 | geometry | {"wkb": base64, "srid": integer} |
 
 A char or varchar with `text_of` is a type of MariaDB: a UUID in lower case with hyphens, an INET4 or INET6
-as the server spells it (schemas/values/text_types.py).
+as the server spells it (schemas/table/text_types.py).
 
 A decimal never has an exponent or leading zeros. With precision 0 it has as many digits as it needs.
 """

@@ -13,6 +13,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from schemas.table.model import Column, Kind, Row, Table, TextOf, Value
+from schemas.table.text_types import normalize_text
 from schemas.values.converter import (
     Convert,
     compile_row,
@@ -22,7 +23,6 @@ from schemas.values.converter import (
     number_or_text,
     to_base64,
 )
-from schemas.values.text_types import normalize_text
 
 EWKB_SRID = 0x20000000
 EWKB_HEADER = struct.Struct("<BI")

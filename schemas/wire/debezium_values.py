@@ -17,8 +17,8 @@ from typing import Any
 
 from schemas.problems import Problem
 from schemas.table.model import ColumnType, Kind, TextOf, Value
+from schemas.table.text_types import normalize_text
 from schemas.values.converter import Convert, encode_wire_int
-from schemas.values.text_types import normalize_text
 
 _HEX = re.compile(r"(?:[0-9a-f]{4})+\Z")
 LONGEST_TIME_MS = 3_020_399_999

@@ -24,8 +24,8 @@ from producer.stops import build_ambiguous_label_stop
 from rowlock.inspect.checks.debezium_check import UNNAMED_LABEL_REMEDY, yield_empty_label_findings
 from rowlock.inspect.checks.label_check import yield_ambiguous_row_findings
 from schemas.errors import UnsupportedTypeError
-from schemas.io.mysql_catalog import _require_comparable
 from schemas.io.mysql_columns import CatalogColumn, build_column
+from schemas.table.keys import require_comparable_keys
 from schemas.table.model import (
     Column,
     ColumnType,
@@ -309,11 +309,11 @@ def test_a_key_of_a_set_is_refused_whose_numbers_servers_do_not_compare_exactly(
         whole = replace(account_table(), columns=(*account_table().columns, Column(name="s", type=type_)))
         return replace(whole, unique=(index,)) if unique else replace(whole, key=index, unique=())
 
-    _require_comparable(table(53))
+    require_comparable_keys(table(53))
     with pytest.raises(
         UnsupportedTypeError, match=r"column s of bank\.acct .*54 labels.*rename the empty label, or exclude"
     ):
-        _require_comparable(table(54))
+        require_comparable_keys(table(54))
 
 
 def test_an_ordinal_above_the_last_label_has_no_number() -> None:

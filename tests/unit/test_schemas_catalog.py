@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from schemas.errors import NoKeyError, UnsupportedTypeError
 from schemas.io import mysql_catalog
-from schemas.io.mysql_catalog import choose_key, is_selected
+from schemas.io.mysql_catalog import is_selected
 from schemas.io.mysql_columns import CatalogColumn, build_column, build_column_type, parse_members
+from schemas.table.keys import choose_key
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, is_same_definition
 
 

@@ -29,8 +29,8 @@ from consumer.targets.shared.name_limits import require_column_names, require_ta
 from consumer.targets.shared.numbering import choose_first_number
 from consumer.targets.sql import qualify_table, render_placeholders
 from schemas.errors import SchemaError
-from schemas.io.mysql_catalog import choose_key
 from schemas.problems import Problem
+from schemas.table.keys import choose_key
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 from schemas.table.names import NameRules
 from schemas.table.oracle_ddl import (

@@ -26,8 +26,8 @@ from consumer.targets.shared.name_limits import require_column_names, require_ta
 from consumer.targets.shared.numbering import choose_first_number
 from consumer.targets.sql import qualify_table
 from schemas.errors import SchemaError
-from schemas.io.mysql_catalog import choose_key
 from schemas.problems import Problem
+from schemas.table.keys import choose_key
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 from schemas.table.typemap import convert_postgres_type, render_postgres_type
 from schemas.values.postgres import make_postgres_row_converter, select_list_pg, to_postgres_columns

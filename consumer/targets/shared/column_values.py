@@ -9,7 +9,7 @@ import base64
 
 from consumer.targets.alterations import AddColumn
 from schemas.table.model import Column, ColumnType, Kind, Table, UniqueIndex, Value
-from schemas.values.text_types import get_zero_text
+from schemas.table.text_types import get_zero_text
 
 _EXACT = 1 << 53
 _IMPLICIT: dict[Kind, Value] = {

@@ -56,7 +56,7 @@ def _find_longest_gap(words: list[int]) -> tuple[int, int]:
     return best
 
 
-FORMATS: dict[TextOf, Callable[[bytes], str]] = {
+TEXT_FORMATTERS: dict[TextOf, Callable[[bytes], str]] = {
     TextOf.UUID: format_uuid,
     TextOf.INET4: format_inet4,
     TextOf.INET6: format_inet6,
@@ -66,12 +66,12 @@ FORMATS: dict[TextOf, Callable[[bytes], str]] = {
 
 def normalize_text(text_of: TextOf, text: str) -> str:
     """Return another spelling of a value in the server's. Raises ValueError for a text that is no value."""
-    return FORMATS[text_of](_PARSERS[text_of](text))
+    return TEXT_FORMATTERS[text_of](_PARSERS[text_of](text))
 
 
 def get_zero_text(text_of: TextOf) -> str:
     """Return the value that MariaDB puts into a NOT NULL column without a default."""
-    return FORMATS[text_of](bytes(SIZES[text_of]))
+    return TEXT_FORMATTERS[text_of](bytes(SIZES[text_of]))
 
 
 def _parse_uuid(text: str) -> bytes:
