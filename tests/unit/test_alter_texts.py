@@ -25,6 +25,7 @@ from consumer.targets.mysql.alterer import has_renames
 from consumer.targets.postgres import alter_statements as postgres
 from schemas.table.collations import make_collation_chooser, make_key_collation_chooser
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, UniqueIndex
+from schemas.table.typemap import MYSQL_CATALOG
 from tests.kits.alter_texts import (
     AVAILABLE,
     BIG,
@@ -45,6 +46,7 @@ def change(name: str, type_: ColumnType, *, lossless: bool = True, null: bool = 
 
 TEXT = ColumnType(kind=Kind.TEXT, length=65535, charset="utf8mb4", collation="utf8mb4_bin")
 STAMP = ColumnType(kind=Kind.TIMESTAMP)
+ADDRESS = ColumnType(**MYSQL_CATALOG["inet4"])
 #: steps → statements of PostgreSQL, of MySQL and MariaDB.
 GOLDEN: dict[str, tuple[Sequence[Alteration], list[str], list[str]]] = {
     "add": (
@@ -61,6 +63,17 @@ GOLDEN: dict[str, tuple[Sequence[Alteration], list[str], list[str]]] = {
         [AddColumn(column("n", null=False))],
         ["ADD COLUMN \"n\" integer DEFAULT '0' NOT NULL", 'ALTER COLUMN "n" DROP DEFAULT'],
         ["ADD COLUMN `n` int NOT NULL"],
+    ),
+    "add not null where a text column would have an empty text": (
+        [AddColumn(column("n", ADDRESS, null=False))],
+        ["ADD COLUMN \"n\" inet DEFAULT '0.0.0.0' NOT NULL", 'ALTER COLUMN "n" DROP DEFAULT'],
+        [
+            (
+                "ADD COLUMN `n` varchar(15) CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_bin NOT NULL "
+                "DEFAULT '0.0.0.0'"
+            ),
+            "ALTER COLUMN `n` DROP DEFAULT",
+        ],
     ),
     "add with another value in the rows": (
         [AddColumn(column("n", null=False, default="5"), fill=6), AddColumn(column("m", null=False), fill=7)],

@@ -39,7 +39,7 @@ from schemas.errors import SchemaError
 from schemas.io.mysql_connection import SQL_MODE
 from schemas.table.collations import Choose
 from schemas.table.equality import are_wire_equal
-from schemas.table.model import Column, IndexPart, Kind, Table, TextOf, UniqueIndex, Value
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, TextOf, UniqueIndex, Value
 from schemas.table.typemap import render_mysql_type
 from schemas.values.mysql import to_mysql
 
@@ -48,8 +48,6 @@ from schemas.values.mysql import to_mysql
 LENIENT = f"SET SESSION sql_mode = '{SQL_MODE.removeprefix('STRICT_ALL_TABLES,')}'"
 #: A default of these kinds must be an expression.
 _EXPRESSED = frozenset({Kind.TEXT, Kind.BLOB, Kind.JSON, Kind.GEOMETRY})
-#: For these, NOT NULL without a default does not give existing rows the implicit value, but the time of
-#: the statement, or what a check of the server refuses.
 _SPELT_OUT = frozenset({Kind.TIMESTAMP, Kind.JSON})
 #: Conversions from or to these fail for some values.
 _APART = frozenset({Kind.JSON, Kind.GEOMETRY})
@@ -237,7 +235,7 @@ def _render_new_column(whole: _TableChange, step: AddColumn) -> tuple[str, list[
         column = replace(column, nullable=True)
     text = f"ADD COLUMN {_render_definition(whole, column)}"
     implicit = not column.nullable and are_wire_equal(column.type.kind, rows, get_implicit_value(column.type))
-    if default is None and (rows is None or (implicit and column.type.kind not in _SPELT_OUT)):
+    if default is None and (rows is None or (implicit and not _is_spelt_out(column.type))):
         return text, []
     text += f" DEFAULT {_render_value(column, rows)}"
     name = quote(column.name)
@@ -248,6 +246,13 @@ def _render_new_column(whole: _TableChange, step: AddColumn) -> tuple[str, list[
     return text, [] if are_wire_equal(column.type.kind, rows, default) else [
         f"ALTER COLUMN {name} SET DEFAULT {_render_value(column, default)}"
     ]
+
+
+def _is_spelt_out(type_: ColumnType) -> bool:
+    """Return whether NOT NULL without a default does not give existing rows the implicit value, but the time
+    of the statement, what a check of the server refuses, or, in a text column, an empty text.
+    """
+    return type_.kind in _SPELT_OUT or type_.text_of is not None
 
 
 def _render_definition(whole: _TableChange, column: Column) -> str:
