@@ -46,6 +46,7 @@ from consumer.targets.alterations import (
 from consumer.targets.oracle.sql import COLUMN_NAMES
 from schemas.table.model import ColumnType, Kind, Table
 from schemas.table.names import EXACT, NameRules
+from schemas.table.typemap import MYSQL_CATALOG, convert_postgres_type
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import ColumnChanges, EventEnvelope
 from schemas.wire.records import TableStop
@@ -631,6 +632,20 @@ def test_what_one_adds_the_others_may_lack() -> None:
     assert step.desired.nullable, "the others give it no value"
     assert steps(*FOLLOWED["widen"], routed=SHARED, others=[OTHERS])[0].desired.type == BIG  # type: ignore[union-attr]
     assert steps(*FOLLOWED["no longer required"], routed=SHARED, others=[OTHERS])[0].desired.nullable  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("policy", ["lenient", "evolve"])
+def test_addresses_of_other_sources_become_no_text(policy: SchemaChangePolicy) -> None:
+    address, inet = ColumnType(**MYSQL_CATALOG["inet4"]), convert_postgres_type("inet")
+    table, theirs = added(TABLE, column("n", address)), added(OTHERS, column("n", address))
+    there = added(real(routed=SHARED), column("n", inet))
+    new = changed(table, "n", type=text(39))
+    with pytest.raises(UnitStoppedError, match=r"column n is inet in the target and varchar at the source\."):
+        planned(new, policy=policy, before=table, there=there, routed=SHARED, others=[theirs], rewrite=True)
+    if policy == "evolve":
+        [step] = steps(new, before=table, there=added(real(), column("n", inet)), rewrite=True)
+        assert isinstance(step, ChangeColumn)
+        assert (step.desired.type, step.lossless) == (text(39), False)
 
 
 @pytest.mark.parametrize("policy", ["ignore", "lenient", "evolve"])

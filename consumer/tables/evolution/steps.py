@@ -26,7 +26,7 @@ from consumer.targets.alterations import (
 from consumer.targets.checks.column_fit import can_hold_all_values
 from schemas.table.collations import is_not_coarser
 from schemas.table.fills import find_fill
-from schemas.table.model import Column, ColumnType, Table
+from schemas.table.model import Column, ColumnType, Table, TextOf
 
 
 def plan_steps(real: Table, goal: TargetGoal) -> AlterTable | None:
@@ -128,6 +128,13 @@ def _has_type_changed(column: Column, goal: TargetGoal) -> bool:
 
 
 def _choose_wide_type(there: Column, column: Column, joined: Table, goal: TargetGoal) -> ColumnType:
+    if goal.others and there.type.text_of is TextOf.INET:
+        raise UnitStoppedError(
+            f"{_format_name(joined)}: column {column.name} is inet in the target and {column.type.kind} at "
+            "the source. The table has rows of other sources, and PostgreSQL would spell some of their "
+            "addresses otherwise than their sources do",
+            "change it back at the source and copy the table, or route this source to a table of its own",
+        )
     if goal.policy == "evolve" or is_lossless(there.type, column.type):
         return column.type
     wide = join_types(there.type, column.type)

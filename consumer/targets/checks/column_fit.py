@@ -71,10 +71,10 @@ _INETS = (TextOf.INET4, TextOf.INET6, TextOf.INET)
 
 def _keeps_text(source: ColumnType, real: ColumnType) -> bool:
     """Return whether a column of type `real` keeps the spelling of texts, or is of the type that they are the
-    text of.
+    text of. (PostgreSQL's own texts of an inet are no other server's.)
     """
-    if real.text_of is TextOf.INET:
-        return source.text_of in _INETS
+    if TextOf.INET in (source.text_of, real.text_of):
+        return real.text_of is TextOf.INET and source.text_of in _INETS
     return real.text_of in (None, source.text_of)
 
 
