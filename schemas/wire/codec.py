@@ -18,11 +18,11 @@ from schemas.findings import START_OVER
 from schemas.table.model import Table
 from schemas.table.names import find_meant_tables, format_table_text
 from schemas.wire.copies import CopyRequest
-from schemas.wire.event import ENVELOPE_VERSION, REMOVED_VERSION, EventEnvelope, Undecodable
+from schemas.wire.event import ENVELOPE_VERSION, NEWEST_VERSION, EventEnvelope, Undecodable
 from schemas.wire.records import StoredPosition, Watermark
 from schemas.wire.topic_names import is_former
 
-EVENT_MAJOR_VERSION = int(REMOVED_VERSION.partition(".")[0])
+EVENT_MAJOR_VERSION = int(NEWEST_VERSION.partition(".")[0])
 
 POSITION_FORMAT = 3
 """The newest format of position records that this version reads; 2 has names of topics that older

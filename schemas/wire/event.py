@@ -22,9 +22,9 @@ NUMBERS_VERSION = "2.0"
 """The version of definitions with labels as numbers (`Kind.ENUM_NUMBER`, `SET_NUMBER`), which readers
 of 1.0 refuse.
 """
-REMOVED_VERSION = "3.0"
-"""The version of events about rows that a statement removed (`p`, `k`), which readers of 2.0 refuse: they
-would keep the rows.
+NEWEST_VERSION = "3.0"
+"""The version of events that readers of 2.0 refuse: about rows that a statement removed (`p`, `k`), which
+they would keep, and definitions with a `text_of`, which they would take for a plain text.
 """
 
 
@@ -32,10 +32,10 @@ def choose_event_version(op: str, definition: Table | None) -> str:
     """Return the version of an event with this operation and definition: the lowest one with readers that
     understand it correctly.
     """
-    if op in ("p", "k"):
-        return REMOVED_VERSION
-    kinds = () if definition is None else (column.type.kind for column in definition.columns)
-    return NUMBERS_VERSION if any(kind in _NUMBERS for kind in kinds) else ENVELOPE_VERSION
+    types = () if definition is None else tuple(column.type for column in definition.columns)
+    if op in ("p", "k") or any(type_.text_of is not None for type_ in types):
+        return NEWEST_VERSION
+    return NUMBERS_VERSION if any(type_.kind in _NUMBERS for type_ in types) else ENVELOPE_VERSION
 
 
 _NUMBERS = frozenset(NUMBERED.values())

@@ -60,8 +60,14 @@ def read_source(way: WholeWay, table: str) -> list[tuple[str, ...]]:
 
 
 def read_target(way: WholeWay, target: str, table: str) -> list[tuple[str, ...]] | None:
-    """Return the rows as text; addresses in the source's spelling, which PostgreSQL has not."""
-    rows = way.read(target, f"SELECT * FROM {table}_ma")
+    """Return the rows as text in the source's columns, since targets keep a dropped one; addresses in the
+    source's spelling, which PostgreSQL has not.
+    """
+    names = way.sources["ma"].execute(
+        f"SELECT column_name FROM information_schema.columns WHERE table_schema = '{way.db}' "
+        f"AND table_name = '{table}' ORDER BY ordinal_position"
+    )
+    rows = way.read(target, f"SELECT {', '.join(name for (name,) in names)} FROM {table}_ma")
     return None if rows is None else sorted(tuple(map(spell, row)) for row in rows)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumer.ordering.fold import make_key_fold
-from consumer.tables.evolution.widening import is_lossless
+from consumer.tables.evolution.widening import is_lossless, join_types
 from consumer.tables.key_order import are_ranges_alike
 from consumer.targets.checks.column_fit import accepts_kind, can_hold_all_values
 from schemas.io.mysql_columns import CatalogColumn, build_column
@@ -18,6 +18,7 @@ from schemas.io.uuid_order import COMPARES_AS_STORED
 from schemas.table.fills import find_fill
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, TextOf, UniqueIndex
 from schemas.table.oracle_ddl import render_oracle_type
+from schemas.table.text_types import format_inet4, format_inet6, format_uuid, get_zero_text, normalize_text
 from schemas.table.typemap import (
     MYSQL_CATALOG,
     convert_postgres_type,
@@ -25,8 +26,8 @@ from schemas.table.typemap import (
     render_postgres_type,
 )
 from schemas.values.postgres import make_postgres_row_converter
-from schemas.values.text_types import format_inet4, format_inet6, format_uuid, get_zero_text, normalize_text
 from schemas.wire.debezium_values import make_debezium_converter
+from schemas.wire.event import choose_event_version
 
 UUID, INET4, INET6 = (ColumnType(**MYSQL_CATALOG[name]) for name in ("uuid", "inet4", "inet6"))
 NATIVE = frozenset({TextOf.UUID, TextOf.INET4, TextOf.INET6})
@@ -112,6 +113,15 @@ def test_columns_that_spell_texts_anew_take_only_their_own_type() -> None:
     assert not accepts_kind(INET4, INET6)
 
 
+def test_postgres_addresses_become_no_text_without_a_copy() -> None:
+    """PostgreSQL's text of one has a netmask, or another spelling."""
+    inet, wide = convert_postgres_type("inet"), ColumnType(kind=Kind.VARCHAR, length=100)
+    assert render_postgres_type(inet) == "inet"
+    assert not can_hold_all_values(inet, wide)
+    assert join_types(inet, wide) is None
+    assert join_types(inet, INET6) == join_types(INET4, inet) == inet
+
+
 def test_changes_between_text_and_type_are_copied() -> None:
     plain = ColumnType(kind=Kind.VARCHAR, length=39, charset="ascii", collation="ascii_bin")
     assert is_lossless(UUID, UUID)
@@ -163,6 +173,13 @@ def test_existing_rows_get_the_default_in_its_spelling() -> None:
         assert fill is not None
         assert fill.value == zero == get_zero_text(TextOf(name))
     assert find_fill(_shown("uuid", "NO", "uuid()")) is None
+
+
+def test_readers_of_earlier_versions_refuse_a_definition_with_such_a_type() -> None:
+    """They would fill an added column with an empty text, and keep the spelling of what became a UUID."""
+    assert choose_event_version("m", _table(UUID)) == "3.0"
+    assert choose_event_version("m", _table(TEXT36)) == "1.0"
+    assert choose_event_version("u", None) == "1.0"
 
 
 def test_debezium_values_must_have_the_source_spelling() -> None:

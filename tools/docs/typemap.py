@@ -119,7 +119,8 @@ _AFTER = f"""
   lists such tables. In a key or unique index a SET with an empty label and more than 53 labels is refused:
   the servers do not compare its numbers exactly.
 - **UUID, INET4 and INET6 of MariaDB** are texts in the server's spelling: a UUID in lower case with hyphens,
-  an address as `SELECT` shows it. Old versions of rowlock read their definitions as `CHAR(36)` and `VARCHAR`.
+  an address as `SELECT` shows it. In a definition they are a `char` or `varchar` with a `text_of`; earlier
+  versions of rowlock refuse it ([versions](envelope.md#versions)).
   MariaDB targets have the same type, Oracle and MySQL an exact text (`ascii_bin`). A target column of one of
   these types is refused for a source's text, whose spelling it would change; PostgreSQL's `uuid` is not. In
   Debezium's topics another spelling stops the table. A UUID in the **key** is refused on the versions of
@@ -128,6 +129,8 @@ _AFTER = f"""
 - VECTOR is refused by `check`, so are MariaDB's COMPRESSED columns, its times with fractions in the form of
   before MariaDB 10.1 (`/* mariadb-5.3 */`), unique indexes over expressions, and ENUM or SET labels that
   information_schema cannot show (characters beyond U+FFFF).
+- Text in the character sets `armscii8`, `dec8`, `eucjpms`, `geostd8`, `hp8`, `keybcs2` and `swe7` is refused
+  by `check`: ALTER TABLE … CONVERT TO CHARACTER SET utf8mb4, or exclude the table.
 - JSON is compared by content: order of members and spelling of numbers (1.0, 1) do not count, their exact
   value does. `jsonb` does not keep the order of members, nor -0.0.
 
