@@ -17,6 +17,7 @@ from producer.snapshot.reader import build_chunk_query
 from schemas.io.mysql_catalog import read_table
 from schemas.io.mysql_connection import connect_mysql
 from tests.kits.whole_way import TARGETS, WholeWay, whole_way
+from tests.servers.former_uuids import give_former_version
 
 pytestmark = pytest.mark.timeout(900)
 PATIENCE_S = 300
@@ -120,11 +121,28 @@ def test_uuids_and_addresses_arrive_in_every_target(way: WholeWay) -> None:
         f"INSERT INTO plain VALUES (99, '{u}', '::5', '{v}', '::', '9.9.9.0')",
     )
     arrives(way, "plain")
+    copy_by_uuid(way)
     found = way.verify()
     assert {(name, "ma", table) for name in TARGETS for table in TABLES} == found.keys()
     assert all(each["equal"] for each in found.values()), found
     assert kinds(way, "pg") == {"uuid", "inet"}
     assert kinds(way, "ma") == {"uuid", "inet4", "inet6"}
+
+
+def copy_by_uuid(way: WholeWay) -> None:
+    """Repair a table of three chunks by a copy: targets lack rows of it, and have one too many."""
+    many = [u for u, *_ in draw_values(5000)]
+    for at in range(0, len(many), 1000):
+        literals = ", ".join(f"('{u}', {at})" for u in many[at : at + 1000])
+        way.change("ma", f"INSERT IGNORE INTO by_uuid VALUES {literals}")
+    arrives(way, "by_uuid")
+    for target in TARGETS:
+        server, database = way.target(target)
+        server.execute("DELETE FROM by_uuid_ma WHERE n = 2000", database=database)
+        server.execute(f"INSERT INTO by_uuid_ma VALUES ('{uuid.UUID(int=77)}', 0)", database=database)
+    taken = way.invoke("copy", f"{way.db}.by_uuid", "--source", "ma")
+    assert taken.exit_code == 0, taken.output
+    arrives(way, "by_uuid")
 
 
 def insert(way: WholeWay, values: list[tuple[str, str, str]], first: int = 0) -> None:
@@ -154,7 +172,7 @@ def test_chunks_by_uuid_have_every_row_once(mariadb: MariaDB, mariadb_db: str, *
     """The order of the key has UUIDs of some versions reversed, and in an old table all of them."""
     mariadb.execute("CREATE TABLE t (u UUID, n INT, PRIMARY KEY (u, n))", database=mariadb_db)
     if old:
-        give_former_version(mariadb, mariadb_db)
+        give_former_version(mariadb, mariadb_db, "t")
     values = draw_values(120)
     literals = ", ".join(f"('{u}', {n})" for u, *_ in values for n in (1, 2))
     mariadb.execute(f"INSERT INTO t VALUES {literals}", database=mariadb_db)
@@ -173,16 +191,3 @@ def test_chunks_by_uuid_have_every_row_once(mariadb: MariaDB, mariadb_db: str, *
     assert set(found) == {(u, n) for u, *_ in values for n in (1, 2)}
     by_text = [u for u, _ in found]
     assert by_text != sorted(by_text), "the server's order is not that of the text"
-
-
-def give_former_version(mariadb: MariaDB, database: str) -> None:
-    """Make the table one of MariaDB 10.11.4: the server decides by the version in its definition."""
-    mariadb.execute("FLUSH TABLES")
-    [(folder,)] = mariadb.execute("SELECT @@datadir")
-    file = Path(folder) / database / "t.frm"
-    raw = bytearray(file.read_bytes())
-    raw[0x33:0x37] = (101104).to_bytes(4, "little")
-    file.write_bytes(raw)
-    mariadb.execute("FLUSH TABLES")
-    [(_, _, kind, text)] = mariadb.execute("CHECK TABLE t FOR UPGRADE", database=database)
-    assert kind == "error", text

@@ -29,6 +29,7 @@ from consumer.targets.kafka.target import KafkaTarget
 from consumer.targets.kafka.topics import TopicFacts, TopicIdentity
 from consumer.targets.kafka.writer import Outgoing
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.table.typemap import MYSQL_CATALOG
 from tests.kits.kafka_forms import DEBEZIUM, INT, TYPES, WORDS, id_of, integer, labels, nothing, text, type_of
 
 FACTS = TopicFacts("head.acct", 2, 1_000_000, compacted=False, id="one")
@@ -75,6 +76,7 @@ MORE: list[tuple[ColumnType, Any, ColumnType, Any]] = [
     (integer(64), 5, integer(64, unsigned=True), 5),
     (labels(Kind.ENUM, "a", "b"), "b", labels(Kind.ENUM, "b", "a", "c"), "b"),
     (type_of(Kind.DATE), "2020-01-02", INT, None),
+    (text(), "AABBCCDD-0000-4000-8000-000000000000", ColumnType(**MYSQL_CATALOG["uuid"]), None),
 ]
 
 

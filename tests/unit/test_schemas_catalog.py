@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from schemas.errors import NoKeyError, UnsupportedTypeError
 from schemas.io import mysql_catalog
-from schemas.io.mysql_catalog import is_selected
+from schemas.io.mysql_catalog import CatalogEntry, is_selected
 from schemas.io.mysql_columns import CatalogColumn, build_column, build_column_type, parse_members
+from schemas.io.uuid_order import COMPARES_AS_STORED
 from schemas.table.keys import choose_key
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, is_same_definition
+from schemas.table.typemap import MYSQL_CATALOG
 
 
 @pytest.mark.parametrize(
@@ -170,3 +172,30 @@ def test_ids_of_collations_are_read_where_the_server_has_them(
     monkeypatch.setattr(mysql_catalog, "_fetch_rows", fetch)
     connection: Any = None
     assert mysql_catalog.read_charset_ids(connection) == {45: "utf8mb4"}
+
+
+@pytest.mark.parametrize("ordered", [0, 1])
+def test_a_uuid_in_the_key_is_refused_on_a_server_that_orders_uuids_otherwise_than_its_indexes(
+    monkeypatch: pytest.MonkeyPatch, ordered: int
+) -> None:
+    answers = {
+        "SELECT VERSION()": "10.11.5-MariaDB",
+        "SELECT @@lower_case_table_names": 0,
+        COMPARES_AS_STORED: ordered,
+    }
+    entries = {
+        ("d", name): CatalogEntry(_table_with_key(name, MYSQL_CATALOG[name])) for name in ("uuid", "inet6")
+    }
+    monkeypatch.setattr(mysql_catalog, "_fetch_rows", lambda _connection, query: [(answers[query],)])
+    monkeypatch.setattr(mysql_catalog, "_read_entries", lambda *_: entries)
+    connection: Any = None
+    found = mysql_catalog.read_tables(connection, entries)
+    assert found["d", "inet6"] == entries["d", "inet6"]
+    refused = found["d", "uuid"].table
+    assert isinstance(refused, UnsupportedTypeError) is not bool(ordered)
+    assert bool(ordered) or str(refused).startswith("the key of d.uuid has a UUID, and this server compares")
+
+
+def _table_with_key(name: str, type_: dict[str, Any]) -> Table:
+    columns = (Column(name="id", type=ColumnType(**type_), nullable=False), *_columns(a=True))
+    return Table(db="d", name=name, columns=columns, key=_index("PRIMARY", "id"))
