@@ -1,5 +1,6 @@
 """MariaDB's UUID, INET4 and INET6 on their whole way into PostgreSQL, MySQL and MariaDB: as columns, in the
-key and in unique indexes; from a snapshot, from the log, and added while rowlock runs."""
+key and in unique indexes; from a snapshot, from the log, copied again, and added or made of a text while
+rowlock runs."""
 
 from __future__ import annotations
 
@@ -26,6 +27,7 @@ TABLES = {
     "by_uuid": "u UUID PRIMARY KEY, n INT",
     "by_both": "b INET6, a INET4, u UUID, n INT, PRIMARY KEY (b, u, a)",
     "singular": "id INT PRIMARY KEY, u UUID UNIQUE, a INET4 UNIQUE, b INET6 UNIQUE",
+    "changing": "id INT PRIMARY KEY, u CHAR(36) CHARACTER SET ascii COLLATE ascii_bin, t UUID",
 }
 
 
@@ -121,6 +123,8 @@ def test_uuids_and_addresses_arrive_in_every_target(way: WholeWay) -> None:
         f"INSERT INTO plain VALUES (99, '{u}', '::5', '{v}', '::', '9.9.9.0')",
     )
     arrives(way, "plain")
+    way.change("ma", "ALTER TABLE changing MODIFY u UUID", "ALTER TABLE changing MODIFY t CHAR(36)")
+    arrives(way, "changing")
     copy_by_uuid(way)
     found = way.verify()
     assert {(name, "ma", table) for name in TARGETS for table in TABLES} == found.keys()
@@ -153,6 +157,7 @@ def insert(way: WholeWay, values: list[tuple[str, str, str]], first: int = 0) ->
             f"INSERT INTO by_uuid VALUES ('{u}', {n})",
             f"INSERT INTO by_both VALUES ('{b}', '{a}', '{u}', {n})",
             f"INSERT INTO singular VALUES ({n}, '{u}', '{a}', '{b}')",
+            f"INSERT INTO changing VALUES ({n}, '{u.upper()}', '{u}')",
         )
 
 
@@ -162,7 +167,7 @@ def kinds(way: WholeWay, target: str) -> set[str]:
     rows = way.read(
         target,
         "SELECT DISTINCT data_type FROM information_schema.columns WHERE table_name LIKE '%\\_ma' "
-        f"AND table_schema = '{schema}' AND data_type NOT LIKE 'int%'",
+        f"AND table_name <> 'changing_ma' AND table_schema = '{schema}' AND data_type NOT LIKE 'int%'",
     )
     return {str(kind) for (kind,) in rows or []}
 

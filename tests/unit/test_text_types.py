@@ -173,6 +173,7 @@ def test_existing_rows_get_the_default_in_its_spelling() -> None:
         assert fill is not None
         assert fill.value == zero == get_zero_text(TextOf(name))
     assert find_fill(_shown("uuid", "NO", "uuid()")) is None
+    assert find_fill(_shown("inet6", "YES", "'1.2.3.4'")) is None, "only the server knows this spelling"
 
 
 def test_readers_of_earlier_versions_refuse_a_definition_with_such_a_type() -> None:
