@@ -1,1 +1,1 @@
-"""See docs/explanation/architecture.md."""
+"""Apply: reads events from Kafka and writes them into a target, in parallel and in order where it counts."""

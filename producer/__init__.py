@@ -1,1 +1,1 @@
-"""See docs/explanation/architecture.md."""
+"""Capture: reads a source's log and its existing rows, and writes them into Kafka as events."""

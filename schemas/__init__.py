@@ -1,1 +1,1 @@
-"""See docs/explanation/architecture.md."""
+"""The parts that all packages share: event envelope, table model, values on the wire, and configuration."""

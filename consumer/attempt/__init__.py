@@ -1,1 +1,1 @@
-"""One attempt to apply a unit, written as generators of effects. See docs/explanation/architecture.md."""
+"""One attempt to apply a unit, written as generators of effects."""

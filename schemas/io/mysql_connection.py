@@ -1,4 +1,4 @@
-"""Connections to MySQL, MariaDB and TDSQL, with the session state in which values keep their meaning.
+"""Connections to MySQL and MariaDB, with the session state in which values keep their meaning.
 
 Every reader and writer of values (snapshot, verify, apply) connects through this module; a pooled
 connection of another origin must run MYSQL_SESSION_SQL first.

@@ -43,7 +43,7 @@ def blocks_of(page: str, text: str) -> list[Block]:
 
 
 def documented() -> list[Block]:
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    pages = [*sorted(ROOT.glob("README*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
     blocks = [block for page in pages for block in blocks_of(str(page.relative_to(ROOT)), page.read_text())]
     files = sorted((ROOT / "deploy").glob("*.yaml"))
     return blocks + [Block(str(file.relative_to(ROOT)), file.read_text()) for file in files]

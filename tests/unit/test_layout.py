@@ -128,3 +128,12 @@ def test_the_page_says_what_is_in_each_folder() -> None:
         if file.parent != ROOT / package
     }
     assert shown == folders
+
+
+def test_each_folder_describes_itself_instead_of_naming_the_page_that_lists_it() -> None:
+    described = {
+        file.parent.relative_to(ROOT).as_posix(): ast.get_docstring(ast.parse(file.read_text())) or ""
+        for package in MAY_IMPORT
+        for file in (ROOT / package).rglob("__init__.py")
+    }
+    assert [folder for folder, text in described.items() if not text or "architecture.md" in text] == []

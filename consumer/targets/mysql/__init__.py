@@ -1,1 +1,1 @@
-"""MySQL, MariaDB and TDSQL as targets."""
+"""MySQL and MariaDB as targets."""

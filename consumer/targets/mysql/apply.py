@@ -1,4 +1,4 @@
-"""Net changes into MySQL, MariaDB and TDSQL: DELETE … IN, INSERT, INSERT … ON DUPLICATE KEY UPDATE,
+"""Net changes into MySQL and MariaDB: DELETE … IN, INSERT, INSERT … ON DUPLICATE KEY UPDATE,
 sorted by key.
 
 ON DUPLICATE KEY UPDATE is safe for updates in place although it may match any unique index. If the row

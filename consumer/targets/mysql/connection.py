@@ -1,4 +1,4 @@
-"""The connection to MySQL, MariaDB and TDSQL (PyMySQL), the only place that handles its errors.
+"""The connection to MySQL and MariaDB (PyMySQL), the only place that handles its errors.
 
 The differences between the servers are data in `Flavour`. Sessions run READ COMMITTED (fewer gap locks,
 so fewer deadlocks between lanes) and count matched rows, not changed ones.

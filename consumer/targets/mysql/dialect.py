@@ -1,4 +1,4 @@
-"""MySQL, MariaDB and TDSQL as targets: the assembly of their sessions, and their syntax where databases
+"""MySQL and MariaDB as targets: the assembly of their sessions, and their syntax where databases
 differ.
 """
 

@@ -1,4 +1,4 @@
-"""The rights that a user lacks on MySQL, MariaDB or TDSQL: from SHOW GRANTS before a run, or from an
+"""The rights that a user lacks on MySQL or MariaDB: from SHOW GRANTS before a run, or from an
 error during it; pure.
 """
 

@@ -44,7 +44,7 @@ def load_oracle_driver(source: SourceConfig) -> OracleDriver:
         opening = import_module("schemas.io.oracle_connection").open_oracle
     except ImportError as error:
         raise SourceRefusedError(
-            f"a source of type oracle needs the package oracledb, and {error}", "pip install 'oracledb>=2.0'"
+            f"a source of type oracle needs the package oracledb, and {error}", "pip install 'oracledb>=3.4'"
         ) from error
     return OracleDriver(lambda: opening(source), oracledb.Error)
 
