@@ -78,7 +78,7 @@ def find_pyspark_jars() -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise EmbeddedError(
-            "the Python environment", "PySpark is not installed", "run `make` or pip install -e ."
+            "the Python environment", "PySpark is not installed", "pip install pyspark==4.0.0"
         )
     return Path(spec.origin).parent / "jars"
 

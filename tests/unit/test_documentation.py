@@ -1,15 +1,29 @@
-"""The documentation names what the product has: every cause of a stop, and the pages of each section."""
+"""The documentation names what the product has, and the pages that a newcomer reads are kept readable."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from producer.stops import CAUSES
+from rowlock.cli import main
+from schemas.config.load import NOT_YET
 
 ROOT = Path(__file__).resolve().parents[2]
 TROUBLESHOOTING = ROOT / "docs" / "how-to" / "troubleshoot.md"
+#: What a newcomer reads, in a terminal or an editor, too.
+READ_FIRST = (
+    "README.md",
+    "README.zh.md",
+    "docs/README.md",
+    "docs/reference/cli.md",
+    *(f"docs/{folder}/*.md" for folder in ("how-to", "tutorial", "zh")),
+)
+CHARACTERS_IN_A_LINE = 160
 
 
 def list_causes(text: str) -> set[str]:
@@ -30,3 +44,46 @@ def test_each_cause_of_a_stop_has_a_line_in_troubleshooting() -> None:
 
 def test_a_cause_in_the_code_is_found() -> None:
     assert list_causes("raise E('x', cause='gap')\nraise E(cause=other)") == {"gap"}
+
+
+def list_long_lines(text: str) -> Iterator[str]:
+    """Yield the lines of a page that are too long, but no rows of tables and no code."""
+    is_code = False
+    for line in text.splitlines():
+        is_code ^= line.lstrip().startswith("```")
+        if not is_code and not line.startswith("|") and len(line) > CHARACTERS_IN_A_LINE:
+            yield line
+
+
+def test_pages_that_a_newcomer_reads_have_no_long_lines() -> None:
+    pages = [page for pattern in READ_FIRST for page in ROOT.glob(pattern)]
+    assert len(pages) > 25
+    assert [(page.name, line) for page in pages for line in list_long_lines(page.read_text())] == []
+
+
+@pytest.mark.parametrize(("text", "found"), [("x" * 161, 1), ("x" * 160, 0), ("|" + "x" * 160, 0)])
+def test_a_long_line_is_found_in_text_only(text: str, found: int) -> None:
+    assert len(list(list_long_lines(f"{text}\n\n```\n{'x' * 161}\n```\n"))) == found
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh.md"])
+def test_readme_begins_with_the_demo_and_names_only_commands_that_exist(page: str) -> None:
+    text = (ROOT / page).read_text()
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    shells = [block for language, block in blocks if not language and block[0] != " "]  # the diagram
+    commands = [line.split() for block in shells for line in block.splitlines()]
+    assert commands[0][:2] == ["make", "demo"]
+    named = [words[1] for words in commands if words[0] == "rowlock"]
+    assert named[:3] == ["init", "check", "run"]
+    assert set(named) <= main.commands.keys()
+    assert ["make", "test"] not in [words[:2] for words in commands], "a DBA wants no tests"
+
+
+def test_no_heading_offers_a_kind_that_is_refused() -> None:
+    refused = {kind for (_, key), kinds in NOT_YET.items() if key == "type" for kind in kinds}
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if page.stem not in refused]
+    headings = [
+        (page.name, line) for page in pages for line in page.read_text().splitlines() if line[:1] == "#"
+    ]
+    assert refused
+    assert [each for each in headings if refused & set(re.findall(r"\w+", each[1].lower()))] == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("rowlock", "consumer", "producer", "coordinator", "schemas", "deploy")
 #: A path of the repository that a wheel does not have.
-PATH = re.compile(r"\bdocs/|\b[\w/.-]+\.md\b|\bMakefile\b|\bmake (?:demo|test|lint|bench)\b")
+PATH = re.compile(
+    r"\bdocs/|\b[\w/.-]+\.md\b|\bMakefile\b|\bmake (?:demo|test|lint|bench)\b|`make`|\bpip install -e\b"
+)
+INSTALLED = re.compile(r"\bpip install '?([\w.=>-]+)")
 NAMED = re.compile(r"'([^']+)' in (?:rowlock's|the) documentation")
 
 
@@ -56,6 +60,15 @@ def test_each_page_that_a_message_names_exists() -> None:
     assert [each for each in named if each[1] not in titles] == []
 
 
+def test_each_package_that_a_message_installs_is_one_that_rowlock_needs() -> None:
+    package = ConfigParser()
+    package.read(ROOT / "setup.cfg")
+    needed = {*package["options"]["install_requires"].split(), "rowlock"}
+    named = [name for _, text in list_product_messages() for name in INSTALLED.findall(text)]
+    assert named
+    assert set(named) - needed == set()
+
+
 @pytest.mark.parametrize(
     ("code", "is_found"),
     [
@@ -63,6 +76,7 @@ def test_each_page_that_a_message_names_exists() -> None:
         ("E(f'{x}: see docs/how-to/start-over.md')", True),
         ("E('see README.md, Support matrix')", True),
         ("E('run make demo')", True),
+        ("E('run `make` or pip install -e .')", True),
         ("'''See docs/how-to/start-over.md.'''", False),
         ("x: int\n'''See docs/how-to/start-over.md.'''", False),
         ("x = 1  # docs/how-to/start-over.md", False),
