@@ -51,6 +51,8 @@ def merge_findings(findings: Sequence[Finding]) -> Problem:
 
 #: Prefix of the message of a unit that recovers by itself, without a person.
 TRIES_AGAIN = "tries again: "
+#: Prefix of the message of a unit that runs, and waits for a lock of another session in the target.
+WAITS_FOR_LOCK = "waits for a lock: "
 
 
 class Finding(msgspec.Struct, frozen=True):

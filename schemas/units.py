@@ -101,7 +101,8 @@ class PrepareProgress(msgspec.Struct, frozen=True, tag_field="event", tag="getti
 class UnitProgressed(msgspec.Struct, frozen=True, tag_field="event", tag="progressed"):
     """Progress of a replicating unit.
 
-    `error`: why the unit waits for a person; its worker exists, but writes nothing meanwhile.
+    `error`: why the unit waits for a person; its worker exists, but writes nothing meanwhile. With a prefix
+    of schemas.findings it is retried, or it waits for a lock.
     """
 
     assignment: int = msgspec.field(name="assignment")

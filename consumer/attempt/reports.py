@@ -27,6 +27,7 @@ MAX_MESSAGE_CHARS = 600
 """Characters of a long message that are sent."""
 
 AttemptOutcome = Literal["ok", "behind", "stopped", "fenced"]
+ReportState = AttemptOutcome | Literal["waiting"]
 
 
 class CopyNeed(msgspec.Struct, frozen=True):
@@ -71,10 +72,11 @@ NO_FIGURES = LaneFigures()
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of one attempt at a unit.
+    """The result of one attempt at a unit, or its state meanwhile.
 
     `state`: "ok"; "behind": a transient error outlasted the task's retries, and the progress is at the
-    last commit; "stopped": a person must act; "fenced": another attempt or fencing token owns the unit.
+    last commit; "stopped": a person must act; "fenced": another attempt or fencing token owns the unit;
+    "waiting": the attempt goes on, and waits for what `message` names; without a message it no longer does.
     `epoch`: the attempt's fencing token. `offset`: of the lowest lane. `applied`, `dropped`, `held`:
     events of this attempt, the last ones quarantined. `displaced`: rows of other keys that made room for
     them (drift). `commit_ts_ms`: source commit time of the last applied event (0: unknown). `position`:
@@ -84,7 +86,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     topic: str = msgspec.field(name="topic")
-    state: AttemptOutcome = msgspec.field(name="state")
+    state: ReportState = msgspec.field(name="state")
     epoch: int = msgspec.field(name="epoch")
     offset: int = msgspec.field(name="offset")
     applied: int = msgspec.field(name="applied", default=0)

@@ -18,7 +18,7 @@ import structlog
 from consumer.attempt.reports import Report
 from consumer.process.operations.copy_desk import UnitCopies, send_request
 from consumer.process.operations.unit_resources import CHECKERS, FENCERS, LOOKERS, TAKERS
-from consumer.process.pipeline_queries import PipelineQueries
+from consumer.process.pipeline_queries import NO_QUERY, PipelineQueries
 from consumer.process.unit_operations import UnitOperations
 from consumer.reporting.checkpoint_reporter import CheckpointReporter
 from consumer.reporting.source_times import SourceTimes
@@ -29,6 +29,7 @@ from consumer.tables.discovery import format_topic_table
 from consumer.units.messages import (
     AbortOperation,
     ApplyRange,
+    AttemptsReported,
     CheckTable,
     FenceUnit,
     LogWaiting,
@@ -143,7 +144,10 @@ class EffectRunner:
         shutil.rmtree(pipeline.state_dir / "queries", ignore_errors=True)
         self._attempts = AttemptLocks(str(pipeline.state_dir.resolve() / "attempts"))
         desk = UnitCopies(pipeline, times.get_copy_state, partial(send_request, pipeline.kafka))
-        self._operations = UnitOperations(pipeline, self._attempts, times.seed_topic, desk)
+        self._operations = UnitOperations(
+            pipeline, self._attempts, times.seed_topic, desk,
+            lambda report: put_event(AttemptsReported([(NO_QUERY, report)])),
+        )  # fmt: skip
         self._queries = PipelineQueries(
             pipeline, self._attempts, self._operations.fetch_bounds, status.write_problem, ending
         )

@@ -30,6 +30,8 @@ FIRST_BATCH_IDLE_S = 2.0
 """Seconds that a query has to begin its first batch; there may be nothing to read."""
 FIRST_BATCH_SLOW_S = 60.0
 """Seconds after which a first batch that is still running is logged as slow."""
+NO_QUERY = -1
+"""The number of a report that no query has sent."""
 PER_TRIGGER = {QueryKind.LIVE: MAX_OFFSETS_PER_TRIGGER, QueryKind.CATCHING_UP: CATCH_UP_PER_TRIGGER}
 
 
@@ -200,4 +202,4 @@ class PipelineQueries:
 
 def _parse_query_number(query: str) -> int:
     _, _, number = query.rpartition("-")
-    return int(number) if number.isdigit() else -1
+    return int(number) if number.isdigit() else NO_QUERY

@@ -17,6 +17,7 @@ from dataclasses import replace
 import structlog
 
 from consumer.attempt.drivers.run import stop_topic
+from consumer.attempt.reports import Report
 from consumer.errors import TransientError, UnitStoppedError
 from consumer.ordering.model import ApplyUnit
 from consumer.process.operations.copy_desk import UnitCopies
@@ -70,13 +71,16 @@ class UnitOperations:
         attempts: AttemptLocks,
         seen: Callable[[str, str, int], None],
         copies: UnitCopies,
+        report_wait: Callable[[Report], None],
     ) -> None:
-        """`seen` receives (source, topic, last offset) of every topic that an operation reads."""
+        """`seen` receives (source, topic, last offset) of every topic that an operation reads. `report_wait`
+        receives reports of units that wait for row locks while an operation applies them.
+        """
         self._pipeline = pipeline
         self._topics = UnitTopics(KafkaCluster(pipeline.bootstrap, pipeline.kafka_options), seen)
         self._hands = TargetConnectionPool(pipeline)
         self._copies = copies
-        self._stretches = DirectApplier(pipeline, copies.find_copy_offset)
+        self._stretches = DirectApplier(pipeline, copies.find_copy_offset, report_wait)
         self._looks = TargetProbe(pipeline)
         self._fencing = UnitFencing(pipeline, self._hands, attempts)
 
@@ -97,7 +101,8 @@ class UnitOperations:
         self._looks.forget_unit(topic, assignment)
 
     def close(self) -> None:
-        """Close the idle connections."""
+        """Close the idle connections, and end the watch of row locks."""
+        self._stretches.close()
         self._hands.close()
 
     def use_target(self, target: TargetConfig) -> None:

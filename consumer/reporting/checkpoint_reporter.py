@@ -12,6 +12,7 @@ from consumer.reporting.protocol import LineWriter
 from consumer.reporting.source_times import SourceTimes
 from consumer.units.messages import ReportEvent
 from consumer.units.unit import ApplyPhase, LocalUnit
+from schemas.findings import WAITS_FOR_LOCK
 from schemas.units import Prepared, UnitProgress, UnitProgressed, WorkerEnded, build_apply_unit_name
 from schemas.wire.position import Position
 
@@ -89,7 +90,8 @@ class CheckpointReporter:
             return
         self._next = now + CHECKPOINT_INTERVAL_S
         for unit in units.values():
-            if unit.waits or (unit.epoch and unit.phase in {ApplyPhase.TAKING_OVER, ApplyPhase.APPLYING}):
+            has_progress = unit.epoch and unit.phase in {ApplyPhase.TAKING_OVER, ApplyPhase.APPLYING}
+            if unit.waits or unit.lock_wait or has_progress:
                 self._report_progress(now, unit)
 
     def _report_progress(self, now: float, unit: LocalUnit) -> None:
@@ -100,7 +102,8 @@ class CheckpointReporter:
         rate = spoken.measure_rate(watched.applied, now)
         times = self._compute_times(unit.source, unit.topic, watched.offset, watched.commit_ts_ms)
         mark = _advance_mark(times, unit.position, spoken.mark)
-        error = unit.error if unit.waits else None
+        awaited = f"{WAITS_FOR_LOCK}{unit.lock_wait}" if unit.lock_wait else None
+        error = unit.error if unit.waits else awaited
         if spoken.record_change(mark, rate, error):
             name = build_apply_unit_name(self._pipeline, unit.topic)
             self._lines.report_event(name, UnitProgressed(unit.assignment, mark, rate, error))

@@ -17,6 +17,7 @@ import structlog
 
 from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.drivers.driver import AttemptInputs
+from consumer.attempt.drivers.lock_watch import LockWatch
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.readers.kafka_reader import build_reader_settings, read_range, read_rest
 from consumer.attempt.readers.reader import RecordSlice
@@ -103,6 +104,7 @@ class QueryWorker:
         self._own_attempts = attempts is None
         self._reader = build_reader_settings(config.bootstrap, config.kafka_options)
         self._stopped: dict[str, Report] = {}
+        self._locks = LockWatch(lambda report: self.send_reports([report]))
 
     def is_unit_active(self, config: TaskConfig, topic: str) -> bool:
         """Return whether the unit is active in the query now."""
@@ -157,7 +159,10 @@ class QueryWorker:
             spec,
             self._connections,
             AttemptInputs(
-                slices, partial(self.read_records, topic), find_begin=partial(self._find_begin, topic)
+                slices,
+                partial(self.read_records, topic),
+                find_begin=partial(self._find_begin, topic),
+                watch_transaction=self._locks.watch_transaction,
             ),
             self._tables,
         )
@@ -183,6 +188,7 @@ class QueryWorker:
 
     def close(self) -> None:
         """Close the connections, the sender, and the attempt locks if they are its own."""
+        self._locks.close()
         self._connections.close()
         self._sender.close()
         if self._own_attempts:

@@ -81,11 +81,14 @@ class LockHolder:
     user: str
     seconds: int | None = None
     statement: str | None = None
+    """What it runs or ran last, without values (consumer.targets.lock_holders.summarize_statement)."""
+    program: str = ""
+    """The program that it gave when it connected."""
 
 
 @dataclass(frozen=True, slots=True)
 class LockHolders:
-    """The connections that hold the lock of a table."""
+    """The connections that hold a lock."""
 
     found: tuple[LockHolder, ...] = ()
     """The holders; with `guessed`, those that may hold it."""
@@ -112,6 +115,9 @@ class ServerLocks(Protocol):
         """Return who holds the lock of `table` that connection `waiting` waits for; empty if it does
         not wait.
         """
+
+    def find_row_holders(self, waiting: int) -> LockHolders:
+        """Return who holds the row lock that connection `waiting` waits for; empty if it does not wait."""
 
     def end_connection(self, connection: int) -> bool:
         """End a connection. Return whether it still existed."""

@@ -13,7 +13,13 @@ from consumer.targets.alterations import AlterTable, DropTable
 from consumer.targets.bookkeeping import Bookkeeping, parse_units_by_topic
 from consumer.targets.checks.rights import MissingRight, RequiredRights, TablePlace
 from consumer.targets.checks.table_facts import Remark, TableFacts
-from consumer.targets.dialect_components import DialectComponents, Link, NetChangeApplier, TargetCatalog
+from consumer.targets.dialect_components import (
+    DialectComponents,
+    Link,
+    LockHolders,
+    NetChangeApplier,
+    TargetCatalog,
+)
 from consumer.targets.progress import SqlProgressStore, SqlProgressWriter, run_create
 from consumer.targets.sql import Syntax, join_conditions, render_keys_in
 from consumer.targets.table_changer import TableChanger
@@ -129,6 +135,7 @@ class SqlSession(SqlProgressStore):
         self.catalog = parts.catalog
         self.column_names = parts.catalog.column_names
         self._applier = parts.applier
+        self._fresh = parts.fresh
         self._changer = TableChanger(parts.link, parts.alterer, parts.fresh)
         self.transactional_ddl = parts.alterer.transactional
 
@@ -227,6 +234,22 @@ class SqlSession(SqlProgressStore):
         """
         self._link.connect()
         return self._link.get_connection_id()
+
+    def find_row_holders(self, connections: Sequence[int]) -> LockHolders:
+        """Return who holds the row locks for which `connections` wait now; empty if none of them waits.
+
+        Uses a connection of its own, and may be called from any thread.
+        """
+        second = self._fresh()
+        second.connect()
+        try:
+            seen = [second.locks.find_row_holders(each) for each in connections]
+        finally:
+            second.close()
+        found = dict.fromkeys(holder for each in seen for holder in each.found)
+        return LockHolders(
+            tuple(found), unseen="; ".join(dict.fromkeys(each.unseen for each in seen if each.unseen))
+        )
 
     def alter_table(self, change: AlterTable | DropTable, *, connection: int) -> None:
         """Change a table, each statement committing by itself; only where the target has no

@@ -23,7 +23,8 @@ from consumer.errors import (
     UniqueViolationError,
 )
 from consumer.targets.alterations import AddUnique, AlterTable, ChangeKey, DropTable
-from consumer.targets.dialect_components import Link, LockHolder, LockHolders, TableAlterer
+from consumer.targets.dialect_components import Link, LockHolders, TableAlterer
+from consumer.targets.lock_holders import describe_holder
 from schemas.table.model import Table
 
 #: Seconds that a statement waits for the lock of its table.
@@ -33,7 +34,6 @@ CHANGE_LOCK_WAIT_S = 3.0
 PATIENCE_S, POLL_S = 0.5, 0.5
 #: Seconds that an ended connection may take for its rollback, and the interval of checks.
 END_S, END_POLL_S = 20.0, 0.05
-_STATEMENT = 60
 #: The remedy where nothing more is known.
 _BY_HAND = "alter the target table by hand as the source's is, or remove what prevents the change"
 
@@ -137,19 +137,9 @@ def describe_holders(table: Table, seen: LockHolders) -> str:
         reason = f" ({seen.unseen})" if seen.unseen else ""
         return f"{place}, and rowlock cannot see which session holds it{reason}; {tried}"
     held = "that may be held" if seen.guessed else "held"
-    listed = ", ".join(map(_describe_holder, seen.found))
+    listed = ", ".join(map(describe_holder, seen.found))
     unseen = f" ({seen.unseen})" if seen.unseen else ""
     return f"{place} {held} by {listed}{unseen}; {tried}"
-
-
-def _describe_holder(holder: LockHolder) -> str:
-    statement = " ".join((holder.statement or "").split())
-    facts = [
-        holder.user,
-        None if holder.seconds is None else f"for {holder.seconds} s",
-        (statement[:_STATEMENT] + ("…" if len(statement) > _STATEMENT else "")) or None,
-    ]
-    return f"connection {holder.connection} ({', '.join(fact for fact in facts if fact)})"
 
 
 def _explain_not_unique(

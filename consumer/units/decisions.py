@@ -273,6 +273,7 @@ def _record_takeover(unit: LocalUnit, event: UnitTakenOver, now: float) -> None:
             0,
         )
         unit.waits, unit.error, unit.copy, unit.needs_long_run = False, None, None, False
+        unit.lock_wait = ""
         unit.last_reported_error = (
             unit.last_reported_error if event.has_backlog else None
         )  # otherwise the same error would be logged again
@@ -319,7 +320,7 @@ def _stop_unit(
 
     Another agent could do no better.
     """
-    unit.waits, unit.error, unit.copy, unit.query_number = True, why, copy, None
+    unit.waits, unit.error, unit.copy, unit.query_number, unit.lock_wait = True, why, copy, None, ""
     unit.watched = replace(unit.watched, state="stopped", message=why)
     if unit.last_reported_error != why:
         unit.last_reported_error = why
@@ -373,6 +374,9 @@ def _handle_report(
     unit.
     """
     unit = state.units.get(report.topic)
+    if unit is not None and report.state == "waiting":
+        _record_lock_wait(unit, report)
+        return
     if unit is None or report.epoch != unit.epoch or unit.phase is not ApplyPhase.APPLYING:
         return
     state_text = report.state if query == unit.query_number or report.state == "stopped" else "ok"
@@ -386,11 +390,23 @@ def _handle_report(
         _retry_takeover(unit, now)
 
 
+def _record_lock_wait(unit: LocalUnit, report: Report) -> None:
+    """Record what a transaction of the unit waits for, or that none waits any more.
+
+    It is kept while an attempt fails and is tried again. A takeover applies under a fencing token that is not
+    recorded here yet.
+    """
+    if unit.phase in {ApplyPhase.TAKING_OVER, ApplyPhase.APPLYING} and report.epoch >= unit.epoch:
+        unit.lock_wait = report.message
+
+
 def _record_figures(unit: LocalUnit, report: Report, state_text: str) -> None:
     facts = {name: getattr(report, name) for name in FIGURES} | {"state": state_text}
     if report.offset >= unit.watched.offset and report.position is not None:
         unit.position = report.position
     unit.watched = apply_report(unit.watched, **facts)
+    if state_text == "ok":
+        unit.lock_wait = ""
     if state_text == "ok" and report.applied:
         unit.last_reported_error = None
 

@@ -80,6 +80,8 @@ class LocalUnit:
     """Whether the unit is stopped until `error` is resolved."""
     copy: CopyNeed | None = None
     """The copy that would resolve `error`."""
+    lock_wait: str = ""
+    """The encoded problem of a transaction that waits for a row lock; "": none is known to wait."""
     needs_long_run: bool = False
     """Whether the next step takes long and is therefore applied directly."""
     looking: bool = False

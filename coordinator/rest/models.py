@@ -155,7 +155,9 @@ class Unit(Answer):
         "`stopped`: it waits for an operator.",
     )
     reason: str | None = Field(
-        serialization_alias="reason", description="Reason why it does not run; null if it runs."
+        serialization_alias="reason",
+        description="Reason why it does not run, or what a running unit waits for (a row lock of another "
+        "session in the target); null if neither.",
     )
     remedy: str | None = Field(
         serialization_alias="remedy", description="Remedy; null: nothing to do, or not known."

@@ -121,7 +121,9 @@ def judge_unit_state(
         return StateReason("stopped", problem.what, problem.action or None, in_target.since_ms)
     usual = "new" if not applied else "current" if late == 0 else "behind"
     if placed is None or placed.state == "running":
-        return StateReason(usual, LOST_EVENTS if late is None else None)
+        if late is None or placed is None:
+            return StateReason(usual, LOST_EVENTS if late is None else None)
+        return replace(placed, state=usual)
     if not applied and (placed.state == "starting" or placed.reason in (NOT_RUNNING_TEXT, LEFT_OUT)):
         return StateReason(
             "new", placed.reason, placed.remedy

@@ -128,7 +128,7 @@ def test_what_a_user_may_not_see_is_said_with_what_shows_it(target: Target, made
     with reader(target) as number, pytest.raises(LockWaitError) as waited:
         made.alter(AddColumn(column("n", INT)))
     statement = (
-        "" if target.kind == "mariadb" else "SELECT "
+        "" if target.kind == "mariadb" else "SELECT"
     )  # MariaDB shows none of a connection that runs none
     assert re.search(rf"connection {number} \([^)]*for \d+ s.*{statement}", str(waited.value)), waited.value
 

@@ -13,6 +13,7 @@ import pytest
 
 from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.drivers.driver import AttemptInputs
+from consumer.attempt.drivers.lock_watch import LockWatch
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
@@ -45,8 +46,10 @@ class Real:
 
     lanes = 4
 
-    def __init__(self, target: Target) -> None:
-        self.target, self.schema, self.config = target, target.schema, target.config()
+    def __init__(self, target: Target, config: TargetConfig | None = None) -> None:
+        """`config`: how units connect, if not as the tests do."""
+        self.target, self.schema, self.config = target, target.schema, config or target.config()
+        self.locks: LockWatch | None = None
         self.cache = ConnectionCache(self.config, "rowlock p")
         self.session: SqlSession = open_session(self.config, name="test")
         self.session.ensure_bookkeeping()
@@ -82,6 +85,7 @@ class Real:
                 slices,
                 read_missing=read_missing,
                 find_begin=lambda after, hint: find_begin(read_missing, rest, after, hint),
+                **({} if self.locks is None else {"watch_transaction": self.locks.watch_transaction}),
             ),
             self.tables,
         )
@@ -90,6 +94,8 @@ class Real:
         return self.target.as_given(table.table, self.session.fetch_rows(table, None, 10_000))
 
     def close(self) -> None:
+        if self.locks is not None:
+            self.locks.close()
         self.cache.close()
         self.session.close()
 

@@ -138,6 +138,9 @@ class SqliteLocks:
     def find_lock_holders(self, waiting: int, table: Table) -> LockHolders:
         return LockHolders()
 
+    def find_row_holders(self, waiting: int) -> LockHolders:
+        return LockHolders()
+
     def end_connection(self, connection: int) -> bool:
         return False
 

@@ -735,6 +735,41 @@ def test_a_unit_in_trouble_is_taken_over_anew_and_the_others_go_on(state: Report
     assert run(UnitTakenOver("a", 1, 11, 100)) == [PostActiveUnits(1, {"a": 11, "b": 10})]
 
 
+def waits_for_lock(run: Script, message: str = "seen", epoch: int = 10) -> str:
+    """Report what unit a waits for; return what the core knows then."""
+    run(AttemptsReported([(-1, Report("a", "waiting", epoch, -1, message=message))]))
+    return run.state.units["a"].lock_wait
+
+
+def test_a_wait_for_a_row_lock_is_known_until_it_ends() -> None:
+    run = Script().lock_attempt("a", "b")
+    assert waits_for_lock(run) == "seen"
+    assert run.state.units["b"].lock_wait == ""
+    assert (run.state.units["a"].watched.state, run.state.units["a"].phase) == ("ok", ApplyPhase.APPLYING)
+    assert waits_for_lock(run, "") == ""
+    assert waits_for_lock(run, epoch=9) == "", "an earlier attempt"
+    run(AttemptsReported([(-1, Report("x", "waiting", 10, -1, message="seen"))]))
+
+
+def test_a_wait_for_a_row_lock_is_kept_while_it_is_retried() -> None:
+    run = Script().lock_attempt("a")
+    waits_for_lock(run)
+    run(AttemptsReported([(1, Report("a", "behind", 10, 100, message="time-out"))]))
+    assert run.state.units["a"].lock_wait == "seen"
+    run(PipelineTick(), 1.0)
+    assert waits_for_lock(run, "by another", epoch=11) == "by another", "the takeover applies a backlog"
+    run(UnitTakenOver("a", 1, 11, 100))
+    assert run.state.units["a"].lock_wait == ""
+
+
+@pytest.mark.parametrize("state", ["ok", "stopped"])
+def test_the_end_of_an_attempt_ends_its_wait_for_a_row_lock(state: ReportState) -> None:
+    run = Script().lock_attempt("a")
+    waits_for_lock(run)
+    run(AttemptsReported([(1, Report("a", state, 10, 100, message="why"))]))
+    assert run.state.units["a"].lock_wait == ""
+
+
 def test_trouble_of_a_query_that_the_unit_has_left_is_no_trouble() -> None:
     run = Script().lock_attempt("a")
     run(AttemptsReported([(7, Report(topic="a", state="fenced", epoch=10, offset=150))]))

@@ -16,6 +16,7 @@ from consumer.units.messages import ReportEvent
 from consumer.units.supervision import WatchedUnit
 from consumer.units.unit import ApplyPhase, LocalUnit
 from schemas.config.model import KafkaConfig
+from schemas.findings import WAITS_FOR_LOCK
 from schemas.units import UnitLine, UnitProgress, WorkerEnded, WorkerEvent
 
 UNIT = "apply/p/t"
@@ -86,6 +87,17 @@ def test_a_mark_between_two_counts_goes_with_the_rate_of_the_last(driver: Driver
     driver.unit.position = (0, 1, 2, 4)
     assert driver.after(0.25, applied=0) == [], "not before half a second has passed"
     assert driver.rate_after(1.0, applied=0) == 2_500
+
+
+def test_a_wait_for_a_row_lock_is_reported_and_ends(driver: Driver) -> None:
+    driver.after(0.0, applied=0)
+    driver.unit.lock_wait = "seen"
+    assert [each.error for each in driver.after(1.0, applied=0)] == [f"{WAITS_FOR_LOCK}seen"]
+    assert driver.after(1.0, applied=0) == []
+    driver.unit.lock_wait = ""
+    assert [each.error for each in driver.after(1.0, applied=0)] == [None]
+    driver.unit.epoch, driver.unit.phase, driver.unit.lock_wait = 0, ApplyPhase.TAKING_OVER, "seen"
+    assert [each.error for each in driver.after(1.0, applied=0)] == [f"{WAITS_FOR_LOCK}seen"]
 
 
 @pytest.mark.parametrize("phase", [ApplyPhase.PREPARING, ApplyPhase.PREPARED, ApplyPhase.STOPPING])

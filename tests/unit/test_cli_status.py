@@ -362,6 +362,19 @@ def test_what_the_coordinator_knows_of_a_dead_capture_is_said_whatever_the_water
         assert not found.healthy
 
 
+def test_a_running_unit_has_the_reason_for_which_it_waits(read: Any) -> None:
+    found = read(
+        Seen([lane(0, 3)], placement=ill("running", "a row is locked", "end the session"), idle_ms=500)
+    )
+    assert (only(found).state, only(found).reason, only(found).remedy) == (
+        "behind",
+        "a row is locked",
+        "end the session",
+    )
+    assert only(found).stopped is None
+    assert found.healthy
+
+
 def test_all_is_well_where_everything_runs(read: Any) -> None:
     found = read(Seen([lane(0, 9)], idle_ms=500))
     assert found.healthy

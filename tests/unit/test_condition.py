@@ -7,7 +7,7 @@ import pytest
 from coordinator.core.leader.invariants import explain_restriction
 from coordinator.rest.models import Unit
 from coordinator.server.operators.condition import RESTRICTION_REMEDY, UnitCondition, judge_condition
-from schemas.findings import TRIES_AGAIN
+from schemas.findings import TRIES_AGAIN, WAITS_FOR_LOCK
 from schemas.problems import Problem, encode_problem
 from tests.stands.fake_control import unit
 
@@ -31,6 +31,10 @@ from tests.stands.fake_control import unit
         (
             {"state": "replicating", "error": f"{TRIES_AGAIN}no database answers at h:1: refused"},
             UnitCondition("restarting", "no database answers at h:1: refused"),
+        ),
+        (
+            {"state": "replicating", "error": f"{WAITS_FOR_LOCK}{encode_problem(Problem('held', 'end it'))}"},
+            UnitCondition("running", "held", "end it"),
         ),
         (
             {"state": "prepare", "error": "ended with code 1"},

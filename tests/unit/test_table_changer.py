@@ -243,7 +243,7 @@ def asked(kind: str, **answers: Any) -> LockHolders:
 
 def test_mariadb_with_and_without_its_plugin() -> None:
     who = [(12, "u@h", 5, "SELECT 1")]
-    found = (LockHolder(12, "u@h", 5, "SELECT 1"),)
+    found = (LockHolder(12, "u@h", 5, "SELECT"),)
     assert asked("mariadb", Waiting=[]) == LockHolders(), "it does not wait, or not for a table"
     shown = asked("mariadb", Waiting=[(1,)], METADATA_LOCK_INFO=[(1,)], metadata_lock_info=who)
     assert shown == LockHolders(found)

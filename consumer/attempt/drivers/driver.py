@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -22,6 +23,7 @@ from consumer.ordering.model import LaneProgress, QuarantineEntry, UnitState
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.target_checks import explain_changed_table
 from consumer.targets.base import UnitTarget
+from consumer.targets.session import SqlSession
 from schemas.problems import Problem
 from schemas.table.model import Key, Table
 
@@ -70,6 +72,11 @@ class AttemptInputs:
     """(table, keys) → see consumer.attempt.effects.AskSource."""
     is_assigned: Callable[[], bool] = lambda: True
     """Called during long operations; returns False once the unit should end here."""
+    watch_transaction: Callable[[UnitSpec, int, SqlSession], AbstractContextManager[None]] = (
+        lambda _spec, _number, _session: nullcontext()
+    )
+    """(spec, number, session) → a context for one transaction; see
+    consumer.attempt.drivers.lock_watch.LockWatch."""
 
 
 class SliceReader:
@@ -129,7 +136,13 @@ class AttemptDriver(Generic[C]):
     def _begin_attempt(
         self, _effect: fx.BeginAttempt
     ) -> tuple[list[LaneProgress], UnitState, list[QuarantineEntry]]:
-        return self._connections.get_connection(0).begin_attempt(self._spec.unit, self._spec.epoch)
+        connection = self._connections.get_connection(0)
+        with self._watch_transaction(0, connection):
+            return connection.begin_attempt(self._spec.unit, self._spec.epoch)
+
+    def _watch_transaction(self, _number: int, _connection: C) -> AbstractContextManager[None]:
+        """Watch a transaction that may wait for row locks."""
+        return nullcontext()
 
     def _read_progress(self, effect: fx.ReadProgress) -> list[LaneProgress]:
         return self._connections.get_connection(effect.number).read_progress(self._spec.unit)[0]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import ClassVar, assert_never
 
 from consumer.attempt import effects as fx
@@ -107,7 +108,10 @@ class ThreadDriver(AttemptDriver[SqlSession]):
 
     def _run_transaction(self, effect: fx.Transact) -> None:
         session = self._connections.get_connection(effect.number)
-        with session.begin_transaction(self._spec.unit, effect.guards) as transaction:
+        with (
+            self._watch_transaction(effect.number, session),
+            session.begin_transaction(self._spec.unit, effect.guards) as transaction,
+        ):
             for operation in effect.operations:
                 match operation:
                     case ops.FollowDefinition():
@@ -126,6 +130,9 @@ class ThreadDriver(AttemptDriver[SqlSession]):
                         )
                     case _:
                         carry_out_operation(transaction, operation, effect.displaced)
+
+    def _watch_transaction(self, number: int, connection: SqlSession) -> AbstractContextManager[None]:
+        return self._inputs.watch_transaction(self._spec, number, connection)
 
     def _list_keys(self, effect: fx.ListKeys) -> Sequence[Key]:
         self._require_assignment()

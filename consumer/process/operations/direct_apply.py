@@ -15,6 +15,7 @@ from functools import partial
 from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.copies.snapshots import find_newest_snapshot
 from consumer.attempt.drivers.driver import AttemptInputs
+from consumer.attempt.drivers.lock_watch import LockWatch
 from consumer.attempt.drivers.run import apply_topic, continue_in_topic
 from consumer.attempt.effects import TableSnapshot
 from consumer.attempt.readers.kafka_reader import build_reader_settings, read_range, read_rest
@@ -49,17 +50,25 @@ class DirectApplier:
     """
 
     def __init__(
-        self, pipeline: PipelineSettings, copy_at: Callable[[UnitRef], int | None] = lambda _unit: None
+        self,
+        pipeline: PipelineSettings,
+        copy_at: Callable[[UnitRef], int | None] = lambda _unit: None,
+        report_wait: Callable[[Report], None] = lambda _report: None,
     ) -> None:
         """`copy_at`: returns the offset in a unit's topic at which the last copy of its table begins, if
-        known.
+        known. `report_wait`: see LockWatch.
         """
         self._pipeline, self._copy_at = pipeline, copy_at
+        self._locks = LockWatch(report_wait)
         self._reader = build_reader_settings(pipeline.bootstrap, pipeline.kafka_options)
         self._tables: dict[UnitAssignment, ActiveDefinition] = {}
         self._aborted: set[tuple[str, int]] = set()
         self._mutex = threading.Lock()
         self._taking = 0
+
+    def close(self) -> None:
+        """End the watch of row locks. Nothing is applied any more."""
+        self._locks.close()
 
     def abort_operation(self, topic: str, assignment: int) -> None:
         """Make the unit's running operation end soon.
@@ -243,6 +252,7 @@ class DirectApplier:
                 self._pipeline.debezium[spec.source], spec.source, table, keys
             ),
             is_assigned=lambda: (topic, assigned) not in self._aborted,
+            watch_transaction=self._locks.watch_transaction,
         )
 
     def _find_snapshot(self, spec: UnitSpec, after: int) -> TableSnapshot | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from consumer.errors import MissingGrantError, TargetConfigError, TransientError
 from consumer.targets.dialect_components import Link, LockHolder, LockHolders, Rows
+from consumer.targets.lock_holders import summarize_statement
 from schemas.table.model import Table
 
 if TYPE_CHECKING:
@@ -30,6 +31,29 @@ SELECT DISTINCT b.trx_mysql_thread_id FROM information_schema.innodb_lock_waits 
 JOIN information_schema.innodb_trx r ON r.trx_id = w.requesting_trx_id
 JOIN information_schema.innodb_trx b ON b.trx_id = w.blocking_trx_id
 WHERE r.trx_mysql_thread_id = %s AND b.trx_mysql_thread_id <> 0"""
+# A prepared XA transaction whose session has ended has no thread.
+_DATA_LOCK_HOLDERS = """
+SELECT b.PROCESSLIST_ID, CONCAT(MAX(b.PROCESSLIST_USER), '@', MAX(b.PROCESSLIST_HOST)),
+  MAX(GREATEST(b.PROCESSLIST_TIME, COALESCE(x.TIMER_WAIT DIV 1000000000000, 0))),
+  MAX(COALESCE(b.PROCESSLIST_INFO, s.SQL_TEXT)), MAX(a.ATTR_VALUE)
+FROM `performance_schema`.`data_lock_waits` w
+JOIN `performance_schema`.`threads` r ON r.THREAD_ID = w.REQUESTING_THREAD_ID
+LEFT JOIN `performance_schema`.`threads` b ON b.THREAD_ID = w.BLOCKING_THREAD_ID
+LEFT JOIN `performance_schema`.`events_transactions_current` x ON x.THREAD_ID = b.THREAD_ID
+  AND x.STATE = 'ACTIVE'
+LEFT JOIN `performance_schema`.`events_statements_current` s ON s.THREAD_ID = b.THREAD_ID
+LEFT JOIN `performance_schema`.`session_connect_attrs` a ON a.PROCESSLIST_ID = b.PROCESSLIST_ID
+  AND a.ATTR_NAME = 'program_name'
+WHERE r.PROCESSLIST_ID = %s GROUP BY b.PROCESSLIST_ID ORDER BY b.PROCESSLIST_ID"""
+_INNODB_LOCK_HOLDERS = """
+SELECT DISTINCT NULLIF(b.trx_mysql_thread_id, 0), CONCAT(p.user, '@', p.host),
+  GREATEST(p.time, TIMESTAMPDIFF(SECOND, b.trx_started, NOW())), COALESCE(p.info, b.trx_query), NULL
+FROM information_schema.innodb_lock_waits w
+JOIN information_schema.innodb_trx r ON r.trx_id = w.requesting_trx_id
+JOIN information_schema.innodb_trx b ON b.trx_id = w.blocking_trx_id
+LEFT JOIN information_schema.processlist p ON p.id = b.trx_mysql_thread_id
+WHERE r.trx_mysql_thread_id = %s ORDER BY 1"""
+_PREPARED = "a prepared XA transaction without a session holds the lock: XA RECOVER lists it"
 _METADATA_LOCKS = """
 SELECT t.PROCESSLIST_ID, CONCAT(MAX(t.PROCESSLIST_USER), '@', MAX(t.PROCESSLIST_HOST)),
   MAX(GREATEST(t.PROCESSLIST_TIME, COALESCE(x.TIMER_WAIT DIV 1000000000000, 0))),
@@ -71,6 +95,8 @@ class LockViews:
 
     blockers: str
     """Query for the connections that hold locks for which connection %s waits."""
+    row_holders: str
+    """Query for the same connections with user, seconds, statement and program; NULL: there is none."""
     holders: Callable[[Link, int, Table], LockHolders]
     """Finds the holders of the table's lock for which a connection waits."""
     grant: str
@@ -100,7 +126,18 @@ class MySqlLocks:
         try:
             return self._views.holders(self._link, waiting, table)
         except MissingGrantError:
-            return LockHolders(unseen=f"it is shown after GRANT {self._views.grant} TO {self._link.account}")
+            return self._explain_unseen()
+
+    def find_row_holders(self, waiting: int) -> LockHolders:
+        try:
+            rows = self._link.execute(self._views.row_holders, [waiting])
+        except MissingGrantError:
+            return self._explain_unseen()
+        sessions = [row for row in rows if row[0] is not None]
+        return LockHolders(_parse_holders(sessions), unseen="" if len(sessions) == len(rows) else _PREPARED)
+
+    def _explain_unseen(self) -> LockHolders:
+        return LockHolders(unseen=f"it is shown after GRANT {self._views.grant} TO {self._link.account}")
 
     def end_connection(self, connection: int) -> bool:
         there = self._kill_connection(connection)
@@ -140,20 +177,28 @@ def _find_mariadb_holders(link: Link, waiting: int, table: Table) -> LockHolders
 
 
 MYSQL_LOCKS = LockViews(
-    _DATA_LOCK_WAITS, _find_mysql_holders, "SELECT ON performance_schema.*", "CONNECTION_ADMIN"
+    _DATA_LOCK_WAITS,
+    _DATA_LOCK_HOLDERS,
+    _find_mysql_holders,
+    "SELECT ON performance_schema.*",
+    "CONNECTION_ADMIN",
 )
-MARIADB_LOCKS = LockViews(_INNODB_LOCK_WAITS, _find_mariadb_holders, "PROCESS ON *.*", "CONNECTION ADMIN")
+MARIADB_LOCKS = LockViews(
+    _INNODB_LOCK_WAITS, _INNODB_LOCK_HOLDERS, _find_mariadb_holders, "PROCESS ON *.*", "CONNECTION ADMIN"
+)
 
 
 def _parse_holders(rows: Rows) -> tuple[LockHolder, ...]:
+    """Return holders from rows of number, user, seconds, statement and, where the query has it, program."""
     return tuple(
         LockHolder(
             int(str(number)),
             str(user),
             None if seconds is None else int(str(seconds)),
-            None if text is None else str(text),
+            None if text is None else summarize_statement(str(text)),
+            "".join(str(program) for program in programs if program),
         )
-        for number, user, seconds, text in rows
+        for number, user, seconds, text, *programs in rows
     )
 
 

@@ -17,6 +17,11 @@ _BLOCKERS = """
 SELECT DISTINCT b.inst_id, b.sid, b.serial# FROM SYS.GV_$SESSION w
 JOIN SYS.GV_$SESSION b ON b.inst_id = w.blocking_instance AND b.sid = w.blocking_session
 WHERE w.inst_id = %s AND w.sid = %s AND w.serial# = %s"""
+_ROW_HOLDERS = """
+SELECT b.inst_id, b.sid, b.serial#, b.username || '@' || b.machine, b.last_call_et,
+  COALESCE(b.sql_id, b.prev_sql_id), b.program FROM SYS.GV_$SESSION w
+JOIN SYS.GV_$SESSION b ON b.inst_id = w.blocking_instance AND b.sid = w.blocking_session
+WHERE w.inst_id = %s AND w.sid = %s AND w.serial# = %s"""
 _HOLDERS = """
 SELECT s.inst_id, s.sid, s.serial#, s.username, s.last_call_et, s.sql_id FROM SYS.GV_$LOCK l
 JOIN SYS.GV_$SESSION s ON s.inst_id = l.inst_id AND s.sid = l.sid
@@ -50,17 +55,14 @@ class OracleLocks:
     def find_lock_holders(self, waiting: int, table: Table) -> LockHolders:
         _, sid, _ = decode_connection_id(waiting)
         rows = self._link.execute(_HOLDERS, [normalize_name(table.db), normalize_name(table.name), sid])
-        return LockHolders(
-            tuple(
-                LockHolder(
-                    read_connection_id(row[:3]),
-                    str(row[3]),
-                    None if row[4] is None else int(str(row[4])),
-                    None if row[5] is None else f"sql_id {row[5]}",
-                )
-                for row in rows
-            )
-        )
+        return LockHolders(tuple(map(_parse_holder, rows)))
+
+    def find_row_holders(self, waiting: int) -> LockHolders:
+        try:
+            rows = self._link.execute(_ROW_HOLDERS, list(decode_connection_id(waiting)))
+        except TargetConfigError:
+            return LockHolders(unseen=f"it is shown after {_SEES.format(user=self._user).removesuffix(';')}")
+        return LockHolders(tuple(map(_parse_holder, rows)))
 
     def end_connection(self, connection: int) -> bool:
         if not self._link.execute(_THERE, list(decode_connection_id(connection))):
@@ -82,6 +84,20 @@ class OracleLocks:
                 _ENDS.format(user=self._user),
             ) from error
         return True
+
+
+def _parse_holder(row: Sequence[object]) -> LockHolder:
+    """Return the holder in a row of connection (three columns), user, seconds, sql_id and, where the query
+    has it, program.
+    """
+    user, seconds, statement, *programs = row[3:]
+    return LockHolder(
+        read_connection_id(row[:3]),
+        str(user),
+        None if seconds is None else int(str(seconds)),
+        None if statement is None else f"sql_id {statement}",
+        "".join(str(program) for program in programs if program),
+    )
 
 
 def encode_connection_id(instance: int, sid: int, serial: int) -> int:

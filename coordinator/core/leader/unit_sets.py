@@ -29,7 +29,7 @@ class UnitMemo:
     mark: UnitProgress | None = None
     rows_per_s: int = 0
     waits: str | None = None
-    """The action of a person for which the replicating unit waits."""
+    """Why the replicating unit does not go on now."""
     failures: int = 0
     due_at: float = 0.0
     avoid: str | None = None

@@ -3,7 +3,7 @@ reason, and the remedy.
 
 | condition | when |
 |---|---|
-| `running` | it replicates, or does so while it moves |
+| `running` | it replicates, or does so while it moves; the reason is what its transaction waits for |
 | `starting` | it is being placed for the first time, or again after a command |
 | `restarting` | it stopped by itself, and is retried automatically |
 | `stopped` | it waits for a person: to repair what the reason states, or to resume it |
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from coordinator.core.leader.invariants import explain_restriction
-from schemas.findings import TRIES_AGAIN
+from schemas.findings import TRIES_AGAIN, WAITS_FOR_LOCK
 from schemas.problems import decode_problem
 
 HEALTHS = ("running", "starting", "restarting", "stopped")
@@ -49,7 +49,7 @@ class UnitCondition:
     health: str
     """One of `HEALTHS`."""
     reason: str | None = None
-    """Why it does not run; None: it runs."""
+    """Why it does not run, or what it waits for while it runs; None: it runs."""
     remedy: str | None = None
     """What to do about it; None: no action is needed, or none is known."""
 
@@ -72,9 +72,12 @@ def judge_condition(row: ConditionFacts) -> UnitCondition:
 
 
 def _judge_replicating(error: str | None) -> UnitCondition:
-    """Return the condition of a replicating unit. Its error is the reason why its worker does not go on."""
+    """Return the condition of a replicating unit. Its error: why its worker does not go on now."""
     if error is None:
         return UnitCondition("running")
+    if error.startswith(WAITS_FOR_LOCK):
+        awaited = decode_problem(error.removeprefix(WAITS_FOR_LOCK))
+        return UnitCondition("running", awaited.what, awaited.action or None)
     if error.startswith(TRIES_AGAIN):
         return UnitCondition("restarting", str(decode_problem(error.removeprefix(TRIES_AGAIN))))
     problem = decode_problem(error)
