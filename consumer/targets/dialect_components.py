@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
@@ -64,6 +65,9 @@ class Link(Protocol):
 
     @property
     def locks(self) -> ServerLocks: ...
+
+    def read_certificate_expiry(self) -> datetime | None:
+        """Return when the certificate expires that the server presents; None: without TLS."""
 
     def ping(self) -> bool: ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 
 import structlog
 
@@ -200,6 +201,11 @@ class SqlSession(SqlProgressStore):
         """Return why a crash of the target may take back commits that readers have seen; None: it may not."""
         self._link.connect()
         return self.catalog.find_durability_risk()
+
+    def read_certificate_expiry(self) -> datetime | None:
+        """Return when the certificate expires that the server presents; None: without TLS."""
+        self._link.connect()
+        return self._link.read_certificate_expiry()
 
     def judge_new_table(self, table: Table) -> list[Problem]:
         """Return what a table that `create_table` creates lacks, and raise TargetConfigError if it cannot be

@@ -7,6 +7,7 @@ Oracle.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
 from producer.sources.survey import ExaminedTable
@@ -38,6 +39,12 @@ class SourceView(Protocol):
 
     def estimate_sizes(self, names: Sequence[TableName]) -> dict[TableName, tuple[int, int]]:
         """Return rows and bytes of tables, from the server's statistics."""
+        ...
+
+    def read_certificate_expiry(self) -> datetime | None:
+        """Return when the certificate expires that the server presents; None: without TLS. Raises OSError
+        as well.
+        """
         ...
 
     def log_rows(self) -> int:

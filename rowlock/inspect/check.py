@@ -12,6 +12,7 @@ import getpass
 import os
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from typing import cast
 
 from consumer.errors import ConsumerError, MissingGrantError, TargetConfigError, TransientError
@@ -33,7 +34,11 @@ from consumer.targets.checks.table_findings import (
 from consumer.targets.dialect import load_dialect, open_target
 from consumer.targets.session import SqlSession
 from rowlock.errors import CommandError
-from rowlock.inspect.checks.certificate_check import yield_certificate_findings
+from rowlock.inspect.checks.certificate_check import (
+    yield_broker_findings,
+    yield_certificate_findings,
+    yield_server_findings,
+)
 from rowlock.inspect.checks.coordination_check import yield_coordination_findings
 from rowlock.inspect.checks.debezium_check import yield_debezium_findings
 from rowlock.inspect.checks.flows import (
@@ -45,7 +50,7 @@ from rowlock.inspect.checks.flows import (
 from rowlock.inspect.checks.label_check import yield_ambiguous_row_findings
 from rowlock.inspect.scopes import FindingScope, ScopedFinding, attach_scope, attach_source_scopes
 from rowlock.views.kafka import KafkaView
-from rowlock.views.source import read_selected_tables
+from rowlock.views.source import read_selected_tables, read_source_expiry
 from schemas.config.kinds.targets import find_target_kind
 from schemas.config.model import Config, PipelineConfig
 from schemas.errors import SchemaError, ServerConnectError
@@ -75,6 +80,7 @@ def list_scoped_findings(config: Config) -> list[ScopedFinding]:
             *yield_coordination_findings(config),
             *yield_certificate_findings(config),
             *unreachable,
+            *(() if unreachable else yield_broker_findings(config)),
         ],
     )
     tables: dict[str, list[Table]] = {}
@@ -85,6 +91,8 @@ def list_scoped_findings(config: Config) -> list[ScopedFinding]:
         findings = [*findings, *_yield_table_findings(config, name, tables, findings)]
         if debezium:
             findings += yield_debezium_findings(config, name, tables[name])
+        read_expiry = partial(read_source_expiry, config.sources[name], name)
+        findings += yield_server_findings(config, ("sources", name), config.sources[name].tls, read_expiry)
         found += attach_source_scopes(name, findings)
     return found + list(_yield_target_findings(config, list_flows(config, tables), tables))
 
@@ -222,6 +230,11 @@ def _yield_target_findings(
                 yield from attach_scope(
                     FindingScope.TARGET, target, check_session(cast(SqlSession, session), f"target {target}")
                 )
+                expiring = yield_server_findings(
+                    config, ("targets", target), config.targets[target].tls,
+                    partial(SqlSession.read_certificate_expiry, cast(SqlSession, session)),
+                )  # fmt: skip
+                yield from attach_scope(FindingScope.TARGET, target, expiring)
                 missing = cast(SqlSession, session).find_missing_rights(
                     sorted({flow.place[1:] for flow in mine}),
                     create=options.create_tables,

@@ -76,6 +76,12 @@ class KafkaView:
         with self._translate_errors():
             return list(self._client.list_topics(timeout=scale_timeout(KAFKA_VIEW_TIMEOUT_S)).topics)
 
+    def list_brokers(self) -> list[tuple[str, int]]:
+        """Return host and port of each broker, as clients connect to it."""
+        with self._translate_errors():
+            brokers = self._client.list_topics(timeout=scale_timeout(KAFKA_VIEW_TIMEOUT_S)).brokers
+        return sorted((str(each.host), int(each.port)) for each in brokers.values())
+
     def read_span(self, topic: str) -> OffsetSpan:
         """Return the offsets of a topic. While the topic is being created its partition is not known
         yet, and the request is repeated.

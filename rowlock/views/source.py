@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +15,7 @@ from rowlock.views.retention import RetentionLimits
 from schemas.config.kinds.sources import SOURCE_KINDS
 from schemas.config.model import SourceConfig
 from schemas.errors import SchemaError, TableNotFoundError
+from schemas.io.certificates import read_peer_expiry
 from schemas.io.mysql_catalog import list_tables, read_name_rules, read_tables
 from schemas.io.mysql_connection import connect_source
 from schemas.io.server_errors import choose_mysql_remedy, format_mysql_error
@@ -69,6 +71,18 @@ def source_view(source: SourceConfig, name: str) -> Iterator[SourceView]:
 def has_view(source: SourceConfig) -> bool:
     """Return whether a source is read through a view of its own instead of MySQL's protocol."""
     return bool(SOURCE_KINDS[source.type].view)
+
+
+def read_source_expiry(source: SourceConfig, name: str) -> datetime | None:
+    """Return when the certificate expires that a source presents; None: without TLS. Raises CommandError,
+    OSError.
+    """
+    if has_view(source):
+        with source_view(source, name) as view:
+            return view.read_certificate_expiry()
+    with source_connection(source, name) as conn:
+        stream: Any = conn
+        return read_peer_expiry(stream._sock)
 
 
 def read_log_end(source: SourceConfig, name: str) -> tuple[int, int]:

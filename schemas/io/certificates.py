@@ -1,11 +1,16 @@
-"""Certificates of TLS: why one was refused, and until when those in files are valid."""
+"""Certificates of TLS: why one was refused, and until when those in files and those of servers are valid."""
 
 from __future__ import annotations
 
 import re
+import socket
 import ssl
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+
+PROBE_S = 6.0
+"""Seconds for each answer of a server that is asked for its certificate."""
 
 _RENEW = "renew the server's certificate (or that of its authority in `tls.ca`)"
 _NAME = "write the host as the server's certificate names it (`tls.verify: ca` compares no names)"
@@ -47,3 +52,45 @@ def read_expiries(file: Path) -> list[datetime]:
     from cryptography import x509
 
     return [each.not_valid_after_utc for each in x509.load_pem_x509_certificates(file.read_bytes())]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCertificate:
+    """The files of a client's own certificate, for servers that ask for one."""
+
+    cert: Path | None = None
+    key: Path | None = None
+    password: str | None = None
+
+
+def read_peer_expiry(stream: object) -> datetime | None:
+    """Return when the certificate expires that the server has presented on a socket; None: it has no TLS.
+
+    Raises ValueError.
+    """
+    from cryptography import x509
+
+    raw = stream.getpeercert(binary_form=True) if isinstance(stream, ssl.SSLSocket) else None
+    return None if raw is None else x509.load_der_x509_certificate(raw).not_valid_after_utc
+
+
+def probe_expiry(
+    host: str, port: int, own: OwnCertificate, *, question: bytes = b"", consent: bytes = b""
+) -> datetime | None:
+    """Begin TLS with a server, and return when its certificate expires. Nothing is verified, and nothing else
+    is sent.
+
+    For servers whose client shows no certificate. `question`: what is sent before TLS, and `consent` the
+    server's answer to it. Raises OSError, ValueError.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    if own.cert is not None:
+        context.load_cert_chain(own.cert, own.key, own.password)
+    with socket.create_connection((host, port), timeout=PROBE_S) as plain:
+        plain.sendall(question)
+        if consent and (answer := plain.recv(len(consent))) != consent:
+            raise ConnectionError(f"{host}:{port} does not begin TLS (it answers {answer!r})")
+        with context.wrap_socket(plain, server_hostname=host) as stream:
+            return read_peer_expiry(stream)

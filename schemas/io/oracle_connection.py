@@ -9,10 +9,11 @@ this module. The result is a DB-API connection; in its rows NUMBER is a Decimal,
 from __future__ import annotations
 
 import ssl
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from schemas.errors import ServerConnectError
-from schemas.io.certificates import explain_refused_certificate
+from schemas.io.certificates import OwnCertificate, explain_refused_certificate, probe_expiry
 from schemas.io.endpoints import explain_wrong_service
 from schemas.io.refused_logins import CORRECT_LOGIN, REFUSED_LOGINS
 
@@ -119,6 +120,15 @@ def build_oracle_tls_arguments(tls: TlsConfig | None) -> dict[str, Any]:
     if tls.cert is not None:
         context.load_cert_chain(str(tls.cert), str(tls.key) if tls.key else None)
     return {"protocol": "tcps", "ssl_context": context, "ssl_server_dn_match": tls.verify == "full"}
+
+
+def read_oracle_expiry(config: OracleServer) -> datetime | None:
+    """Return when the certificate expires that the server presents, over another connection: the driver does
+    not show it. None: without TLS. Raises OSError.
+    """
+    if config.tls is None:
+        return None
+    return probe_expiry(config.host, config.port, OwnCertificate(config.tls.cert, config.tls.key))
 
 
 def get_oracle_error_code(error: Exception) -> str:

@@ -191,6 +191,9 @@ class SqliteLink:
         if self._raw is not None and self._raw.in_transaction:
             self._raw.rollback()
 
+    def read_certificate_expiry(self) -> None:
+        """Return None: a file has no certificate."""
+
     def get_connection_id(self) -> int:
         return id(self.raw)
 

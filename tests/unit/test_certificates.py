@@ -8,8 +8,10 @@ import ssl
 import struct
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -19,11 +21,13 @@ import yaml
 
 from consumer.errors import TargetConfigError
 from consumer.targets.dialect import open_target
+from consumer.targets.postgres.connection import PostgresLink
 from producer.errors import SourceRefusedError
 from producer.sources.source_session import source_errors
-from rowlock.inspect.checks.certificate_check import NOTICE, yield_certificate_findings
-from schemas.config.model import Config, load_config
-from schemas.io.certificates import explain_refused_certificate
+from rowlock.inspect.checks.certificate_check import NOTICE, yield_certificate_findings, yield_server_findings
+from schemas.config.model import Config, TlsConfig, load_config
+from schemas.io.certificates import OwnCertificate, explain_refused_certificate, probe_expiry
+from schemas.io.oracle_connection import read_oracle_expiry
 from tests.servers.certificates import Authority, Issued
 
 DAY = timedelta(days=1)
@@ -186,3 +190,55 @@ def test_files_are_reported_before_they_expire(tmp_path: Path) -> None:
     ]
     assert f"expires at {now + NOTICE - DAY:%Y-%m-%d}" in found[0].message
     assert "expired at" in found[1].message
+
+
+def test_a_target_of_postgresql_is_asked_for_its_certificate(tmp_path: Path) -> None:
+    until = datetime.now(UTC).replace(microsecond=0) + DAY
+    issued = Authority(tmp_path).issue("127.0.0.1", until=until)
+    with tls_server(issued) as port:
+        config = postgres_config(tmp_path, port, issued.ca)
+        target = config.targets["hq"]
+        link = PostgresLink(target, "test")
+        assert link.read_certificate_expiry() == until
+        (found,) = yield_server_findings(config, ("targets", "hq"), target.tls, link.read_certificate_expiry)
+    assert found.level == "warning"
+    assert (
+        f"target hq: the certificate that it presents expires at {until:%Y-%m-%d %H:%M} UTC" in found.message
+    )
+    (unread,) = yield_server_findings(config, ("targets", "hq"), target.tls, link.read_certificate_expiry)
+    assert "target hq: its certificate cannot be read, so it is not known when it expires" in unread.message
+    assert unread.level == "warning", "a start is not refused for it"
+    without = target.model_copy(update={"tls": None})
+    assert PostgresLink(without, "test").read_certificate_expiry() is None
+
+
+def test_a_server_that_begins_no_tls_has_no_certificate() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        port = server.getsockname()[1]
+        asked = pool.submit(
+            lambda: probe_expiry("127.0.0.1", port, OwnCertificate(), question=b"?", consent=b"S")
+        )
+        accepted, _ = server.accept()
+        with accepted:
+            assert accepted.recv(1) == b"?"
+            accepted.sendall(b"N")
+            with pytest.raises(ConnectionError, match="does not begin TLS"):
+                asked.result(60)
+
+
+def test_a_server_in_the_oracle_way_is_asked_for_its_certificate(tmp_path: Path) -> None:
+    """TLS begins with the first byte."""
+    until = datetime.now(UTC).replace(microsecond=0) + DAY
+    issued = Authority(tmp_path).issue("127.0.0.1", until=until)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(issued.cert, issued.key)
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(
+            read_oracle_expiry,
+            SimpleNamespace(host="127.0.0.1", port=server.getsockname()[1], tls=TlsConfig()),  # type: ignore[arg-type]
+        )
+        accepted, _ = server.accept()
+        with accepted, contextlib.suppress(OSError):
+            context.wrap_socket(accepted, server_side=True).close()
+        assert asked.result(60) == until
+    assert read_oracle_expiry(SimpleNamespace(tls=None)) is None  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pymysql
@@ -34,6 +35,7 @@ from consumer.targets.mysql.rights import format_account, grant_to_connect
 from consumer.targets.mysql.values import render_literal
 from consumer.targets.sql import Fragment, Params
 from schemas.errors import ServerConnectError
+from schemas.io.certificates import read_peer_expiry
 from schemas.io.mysql_connection import connect_mysql
 
 if TYPE_CHECKING:
@@ -184,6 +186,10 @@ class MySqlLink:
 
     def get_connection_id(self) -> int:
         return int(self.raw.thread_id())  # type: ignore[no-untyped-call]
+
+    def read_certificate_expiry(self) -> datetime | None:
+        stream: Any = self.raw
+        return read_peer_expiry(stream._sock)
 
     def ping(self) -> bool:
         try:

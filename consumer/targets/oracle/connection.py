@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import oracledb
@@ -31,7 +32,7 @@ from consumer.targets.oracle.locks import OracleLocks, encode_connection_id
 from consumer.targets.oracle.sql import number_marks, render_lock_wait
 from consumer.targets.sql import Fragment, Params
 from schemas.errors import ServerConnectError
-from schemas.io.oracle_connection import format_oracle_error, get_oracle_error_code
+from schemas.io.oracle_connection import format_oracle_error, get_oracle_error_code, read_oracle_expiry
 
 if TYPE_CHECKING:
     from schemas.config.model import TargetConfig
@@ -181,6 +182,12 @@ class OracleLink:
         if self._raw is None:
             raise TransientError(f"the connection to {self._where} is lost")
         return self._identity
+
+    def read_certificate_expiry(self) -> datetime | None:
+        try:
+            return read_oracle_expiry(self._target)
+        except OSError as error:
+            raise TransientError(f"{self._where}: TLS cannot be begun: {error}") from error
 
     def ping(self) -> bool:
         try:

@@ -6,8 +6,10 @@ trip (pipeline mode). The guard's rows are known before any other statement is s
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -30,6 +32,7 @@ from consumer.targets.postgres.errors import (
 from consumer.targets.postgres.locks import PostgresLocks
 from consumer.targets.sql import Fragment, Params
 from schemas.errors import UnsupportedServerError, ValueRefusedError
+from schemas.io.certificates import OwnCertificate, probe_expiry
 from schemas.io.refused_logins import REFUSED_LOGINS
 from schemas.io.server_errors import OLDEST_POSTGRES, explain_version_refusal
 
@@ -59,6 +62,7 @@ _SETTINGS = {
 _DURABLE = (
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 )
+_SSL_REQUEST = struct.pack(">II", 8, 80877103)
 _TLS = {"full": "verify-full", "ca": "verify-ca", "none": "require"}
 
 
@@ -167,6 +171,17 @@ class PostgresLink:
 
     def get_connection_id(self) -> int:
         return self.raw.info.backend_pid
+
+    def read_certificate_expiry(self) -> datetime | None:
+        """Ask the server over another connection: libpq does not show the certificate of this one."""
+        target = self._target
+        if target.tls is None:
+            return None
+        own = OwnCertificate(target.tls.cert, target.tls.key)
+        try:
+            return probe_expiry(target.host, target.port, own, question=_SSL_REQUEST, consent=b"S")
+        except OSError as error:
+            raise TransientError(f"{self._where}: TLS cannot be begun: {error}") from error
 
     def ping(self) -> bool:
         try:

@@ -4,6 +4,7 @@ methods."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 
 from producer.errors import SourceRefusedError
 from producer.sources.oracle import sql
@@ -20,6 +21,7 @@ from producer.sources.oracle.table_checks import LoggedTable, MlogOptions
 from producer.sources.survey import ExaminedTable
 from producer.tables import TableName, format_table_name
 from schemas.config.model import SourceConfig
+from schemas.io.oracle_connection import read_oracle_expiry
 from schemas.problems import Problem
 from schemas.table.model import Key, Row, Table
 
@@ -71,6 +73,9 @@ class OracleSourceView:
             for rows, bytes_ in self._session.fetch_rows(*sql.select_size_estimate(name)):
                 found[name] = int(rows or 0), int(rows or 0) * int(bytes_ or 0)
         return found
+
+    def read_certificate_expiry(self) -> datetime | None:
+        return read_oracle_expiry(self._source)
 
     def log_rows(self) -> int:
         return sum(
