@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -97,6 +96,27 @@ class _AdminConnection:
             raise KafkaException(last) from error
 
 
+class _AdminCall:
+    """A call to the cluster. If the answer is an error, it calls `drop`: the client is not used again.
+
+    This is no generator: since Python 3.12 the frames of a generator that raises another error form a cycle,
+    and the client would only be closed when the cycle collector runs.
+    """
+
+    def __init__(self, connection: _AdminConnection, drop: Callable[[], None]) -> None:
+        self._connection, self._drop = connection, drop
+
+    def __enter__(self) -> AdminClient:
+        return self._connection.client
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None:
+            self._connection.record_answer()
+        elif isinstance(error, KafkaException):
+            self._drop()
+            self._connection.raise_cause(error)
+
+
 class TargetTopics:
     """The topics of a cluster.
 
@@ -111,18 +131,13 @@ class TargetTopics:
         self._open, self._replication = open_, replication
         self._connection: _AdminConnection | None = None
 
-    @contextmanager
-    def _open_admin_call(self) -> Iterator[AdminClient]:
+    def _open_admin_call(self) -> _AdminCall:
         if self._connection is None:
             self._connection = _AdminConnection(self._open)
-        connection = self._connection
-        try:
-            yield connection.client
-            connection.record_answer()
-        except KafkaException as error:
-            self._connection = None
-            connection.raise_cause(error)
-            raise
+        return _AdminCall(self._connection, self._drop_connection)
+
+    def _drop_connection(self) -> None:
+        self._connection = None
 
     def ping(self) -> None:
         """Raise a translated error unless the cluster answers."""
