@@ -312,7 +312,7 @@ def verify(  # noqa: PLR0917 - click passes options by name
             "there is nothing to compare: no selected table of the sources has a route"
             + (f" ({table})" if table else "")
         )
-    equal = True
+    equal, printed = True, list[str]()
     with follow_verify(config) as progress:
         for result in compare(config, pairs, settle_s=settle_s, on_page=progress.show_page):
             equal = equal and result.equal
@@ -320,7 +320,10 @@ def verify(  # noqa: PLR0917 - click passes options by name
             if output == "json":
                 click.echo(json.dumps({"version": 1, **result.as_dict()}))
             else:
-                click.echo("\n".join(verify_lines(result, len(result.findings) if show_all else SHOWN)))
+                lines = verify_lines(result, len(result.findings) if show_all else SHOWN)
+                click.echo("\n".join(lines))
+                printed += lines
+    complete_printed_commands(*printed)
     sys.exit(FINE if equal else FINDING)
 
 

@@ -78,12 +78,21 @@ def ask_urls(questioner: Questioner, source: str | None, target: str | None) -> 
     given: dict[Side, str | None] = {"source": source, "target": target}
     urls = []
     for side, text in given.items():
-        question = f"URL of the {side} ({_FORMS[side]})"
-        url = parse_server_url(text or questioner.ask_text(question, option=f"{side.upper()}_URL"), side)
+        url = parse_server_url(text, side) if text else _ask_url(questioner, side)
         if url.has_login and not url.user:
             url = replace(url, user=questioner.ask_text(f"User of the {side}", USUAL_USER))
         urls.append(url)
     return urls[0], urls[1]
+
+
+def _ask_url(questioner: Questioner, side: Side) -> ServerUrl:
+    """Ask for the URL of a side until it is valid. Raises CommandError if no question is allowed."""
+    while True:
+        answer = questioner.ask_text(f"URL of the {side} ({_FORMS[side]})", option=f"{side.upper()}_URL")
+        try:
+            return parse_server_url(answer, side)
+        except CommandError as error:
+            click.echo(f"rowlock: {error}", err=True)
 
 
 def find_password(questioner: Questioner, side: str, name: str, url: ServerUrl) -> Password:
@@ -108,7 +117,7 @@ def find_password(questioner: Questioner, side: str, name: str, url: ServerUrl) 
             f"no password is known for user {url.user} of {name}", f"write it into {file}, or set {variable}"
         )
     file = _choose_new_file(questioner, name)
-    question = f"Password of {url.user} at {url.host}"
+    question = f"Password of {url.user}@{join_address(url.host, url.real_port)}"
     return Password(
         str(click.prompt(question, hide_input=True, default="", show_default=False)), file, is_new=True
     )

@@ -41,7 +41,7 @@ def describe_server(found: SurveyedServer) -> str:
 def show_tables(listed: TableList, *, are_numbered: bool) -> None:
     """Print the tables of a source. `are_numbered`: a person chooses some of them by their numbers."""
     if not listed.tables:
-        click.echo("the user sees no table yet")
+        click.echo("the user sees no such table: there is none yet, or the user may not read it")
         return
     make_console().print(_build_list(listed, are_numbered=are_numbered))
     if len(listed.tables) > SHOWN_TABLES:
@@ -104,15 +104,16 @@ def _show_statements(place: str, name: str, scoped: Sequence[ScopedFinding]) -> 
 def _show_copy(listed: TableList, draft: ConfigDraft) -> None:
     chosen = [each for each in listed.list_selected(draft.choice.patterns) if each.problem is None]
     if not chosen:
-        click.echo("`rowlock run` copies the tables once the user may read them")
+        click.echo("`rowlock run` copies the tables as soon as they exist and the user may read them")
         return
     copy = CopyEstimate.from_tables(chosen)
     tables = "1 table" if copy.tables == 1 else f"{copy.tables:,} tables"
+    rows = "1 row" if copy.rows == 1 else f"{copy.rows:,} rows"
     is_short = copy.duration_s < SHORTEST_SHOWN_S
     duration = "less than a minute" if is_short else f"about {format_duration(copy.duration_s)}"
     size = format_bytes(copy.bytes)
     click.echo(
-        f"`rowlock run` copies {tables}, about {copy.rows:,} rows ({size}), and then follows their changes. "
+        f"`rowlock run` copies {tables}, about {rows} ({size}), and then follows their changes. "
         f"The copy takes {duration} at {COPIED_ROWS_PER_S:,} rows a second, as measured on two cores "
         "(MariaDB to PostgreSQL)."
     )

@@ -171,7 +171,7 @@ def format_duration(value: float | None) -> str:
 
 
 def verify_lines(result: PairResult, shown: int = SHOWN) -> list[str]:
-    """Return the lines about one table: the verdict, then the differing keys."""
+    """Return the lines about one table: the verdict, then the differing keys, then what to do."""
     label = result.pair.label
     if result.problem:
         return [f"CANNOT COMPARE {label}: {result.problem}"]
@@ -189,6 +189,14 @@ def verify_lines(result: PairResult, shown: int = SHOWN) -> list[str]:
         lines.append(f"  {finding.kind}: key ({key}){columns}{moving}")
     if len(result.findings) > shown:
         lines.append(f"  … and {len(result.findings) - shown:,} more")
-    if result.note:
-        lines.append(f"  {result.note}")
-    return lines
+    return [*lines, f"  {result.note or _propose_repair(result)}"]
+
+
+def _propose_repair(result: PairResult) -> str:
+    from schemas.findings import format_copy_remedy
+
+    table = result.pair.table
+    return (
+        "next: rowlock quarantine list, which shows the rows that the target refused; after any other cause, "
+        f"{format_copy_remedy(table.db, table.name)}"
+    )

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import cast
 
-from consumer.errors import ConsumerError, MissingGrantError, TargetConfigError, TransientError
+from consumer.errors import ConsumerError, MissingGrantError, TargetConfigError
 from consumer.spark.query import parse_slots
 from consumer.tables.router import (
     build_desired_table,
@@ -31,7 +31,7 @@ from consumer.targets.checks.table_findings import (
     check_session,
     report_missing_rights,
 )
-from consumer.targets.dialect import load_dialect, open_target
+from consumer.targets.dialect import open_target
 from consumer.targets.session import SqlSession
 from rowlock.errors import CommandError
 from rowlock.inspect.checks.certificate_check import (
@@ -51,6 +51,7 @@ from rowlock.inspect.checks.label_check import yield_ambiguous_row_findings
 from rowlock.inspect.scopes import FindingScope, ScopedFinding, attach_scope, attach_source_scopes
 from rowlock.views.kafka import KafkaView
 from rowlock.views.source import read_selected_tables, read_source_expiry
+from rowlock.views.target import explain_wrong_target
 from schemas.config.kinds.targets import find_target_kind
 from schemas.config.model import Config, PipelineConfig
 from schemas.errors import SchemaError, ServerConnectError
@@ -157,7 +158,7 @@ def _yield_kafka_findings(config: Config) -> Iterator[Finding]:
         if others:
             yield _build_finding(where, "; ".join(others), "correct kafka.bootstrap")
         else:
-            yield _build_finding(where, str(error))
+            yield build_error_finding(where, error.problem)
 
 
 def _list_source_findings(config: Config, name: str) -> list[Finding]:
@@ -197,8 +198,8 @@ def _build_unreached_finding(config: Config, name: str, error: CommandError) -> 
     why, place = error.__cause__, config.find_line("sources", name)
     if config.sources[name].events == "debezium" and isinstance(why, ServerConnectError) and why.transient:
         remedy = "it is needed for tables that are applied for the first time: start it"
-        return Finding("warning", place, str(error), remedy)
-    return _build_finding(place, str(error))
+        return Finding("warning", place, error.problem.what, remedy)
+    return build_error_finding(place, error.problem)
 
 
 def _yield_target_findings(
@@ -282,15 +283,8 @@ def _build_unasked_finding(config: Config, target: str, error: ProblemError) -> 
     where = config.find_line("targets", target)
     if isinstance(error, MissingGrantError):
         return _build_finding(where, f"target {target}: {error.seen}", error.statement)
-    at = config.targets[target]
-    expected = load_dialect(at).answers
-    if (
-        expected
-        and isinstance(error, TransientError)
-        and (other := explain_wrong_service(at.host, at.port, expected))
-    ):
-        return _build_finding(where, f"target {target}: {other}", "correct host and port of the target")
-    return build_error_finding(where, error.problem.add_place(f"target {target}"))
+    problem = explain_wrong_target(config.targets[target], error) or error.problem
+    return build_error_finding(where, problem.add_place(f"target {target}"))
 
 
 def _judge_target_tables(
@@ -353,4 +347,4 @@ def _judge_topic(config: Config, flow: TableFlow, session: EventTables) -> Itera
     try:
         session.judge_topic(expected, create=config.pipelines[flow.pipeline].create_tables)
     except TargetConfigError as error:
-        yield _build_finding(f"topic {flow.place[1]}.{flow.place[2]}", str(error))
+        yield build_error_finding(f"topic {flow.place[1]}.{flow.place[2]}", error.problem)

@@ -8,16 +8,18 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from consumer.errors import ConsumerError, TableMissingError
+from consumer.errors import ConsumerError, TableMissingError, TransientError
 from consumer.ordering.model import ApplyUnit, LaneProgress, TargetTable, UnitState
 from consumer.tables.source_tables import as_target
 from consumer.targets.base import UnitTarget
-from consumer.targets.dialect import open_session, open_target
+from consumer.targets.dialect import load_dialect, open_session, open_target
 from consumer.targets.session import SqlSession
 from consumer.targets.shared.keyed_reads import find_under_keys
 from rowlock.errors import CommandError
 from rowlock.views.source import has_view, source_view
 from schemas.config.model import SourceConfig, TargetConfig
+from schemas.io.endpoints import explain_wrong_service
+from schemas.problems import Problem
 from schemas.table.model import Key, Row
 
 if TYPE_CHECKING:
@@ -39,6 +41,19 @@ def target_session(target: TargetConfig, name: str, purpose: str) -> Iterator[Un
             yield session
     except ConsumerError as error:
         raise CommandError.wrap_error(f"target {name}", error) from error
+
+
+def explain_wrong_target(target: TargetConfig, error: BaseException | None) -> Problem | None:
+    """Return the problem if something else than the target answers at its address. None: nothing does, or the
+    target itself.
+
+    `error`: the one with which the target could not be opened.
+    """
+    expected = load_dialect(target).answers
+    if not expected or not isinstance(error, TransientError):
+        return None
+    other = explain_wrong_service(target.host, target.port, expected)
+    return Problem(other, "correct host and port of the target") if other else None
 
 
 class RowsView(Protocol):

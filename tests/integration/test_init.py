@@ -149,6 +149,10 @@ def test_servers_that_cannot_be_used_are_named(first: FirstHour) -> None:
             (source, target.replace(f":{first.target.service.port}/", ":1/")),
             f"target {first.target.database}: ",
         ),
+        (
+            (source, target.replace(f":{first.target.service.port}/", f":{first.source.port}/")),
+            "answers a MySQL or MariaDB server, not a PostgreSQL server: correct host and port of the target",
+        ),
     ]:
         result = first.init(*urls)
         assert result.exit_code == 2, result.output

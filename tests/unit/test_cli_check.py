@@ -234,3 +234,15 @@ def test_check_closes_its_connection_to_kafka(monkeypatch: pytest.MonkeyPatch) -
     config: Any = SimpleNamespace(kafka=None)
     assert list(check._yield_kafka_findings(config)) == []
     assert closed == [True]
+
+
+def test_what_does_not_answer_has_its_remedy_apart_from_what_was_seen(tmp_path: Path) -> None:
+    (file := tmp_path / "c.yaml").write_text(CONFIG.format(type_="mysql", from_="*.*", create="true"))
+    found = check.list_findings(load_config(file, {}))
+    messages = [each.message for each in found]
+    assert [sum(part in each for each in messages) for part in ("Kafka at", "source b1", "target hq")] == [
+        1,
+        1,
+        1,
+    ]
+    assert [each for each in found if not each.remedy or each.remedy in each.message] == []

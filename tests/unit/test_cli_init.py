@@ -58,9 +58,12 @@ def list_files(folder: Path) -> list[str]:
 
 
 def test_without_urls_everything_is_asked(init: Init, tmp_path: Path) -> None:
-    answers = [URLS[0], URLS[1], "boss", "kafka1:9092", "a b", "secret", "7", "1"]
+    answers = ["branch1", URLS[1], URLS[0], URLS[1], "boss", "kafka1:9092", "a b", "secret", "7", "1"]
     result = init(input="".join(f"{each}\n" for each in answers))
     assert result.exit_code == 0, result.output
+    assert "the URL of the source is not of the form" in result.stderr
+    assert "postgresql is no kind of source" in result.stderr
+    assert "Password of app@branch1:3306: \n" in result.stdout
     assert "the list has no number 7: choose from 1 to 2" in result.stderr
     assert "secret" not in result.output
     config = load_config(tmp_path / "rowlock.yaml", {})
@@ -235,6 +238,6 @@ def test_missing_rights_are_printed_by_server(
         "source b needs, from an administrator:\n  GRANT X TO app;\n"
         "target hq needs, from an administrator:\n  GRANT Z TO u;\n"
         "target hq should get, from an administrator:\n  GRANT Y TO u;\n"
-        "`rowlock run` copies the tables once the user may read them\n"
+        "`rowlock run` copies the tables as soon as they exist and the user may read them\n"
         "next: correct what was found, then rowlock check\n"
     )

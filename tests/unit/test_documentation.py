@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,13 @@ def test_no_heading_offers_a_kind_that_is_refused() -> None:
     ]
     assert refused
     assert [each for each in headings if refused & set(re.findall(r"\w+", each[1].lower()))] == []
+
+
+def test_the_package_names_the_pythons_with_which_something_ran() -> None:
+    table = (ROOT / "docs" / "how-to" / "install.md").read_text().partition("## What ran")[2]
+    ran = set(re.findall(r"^\| (3\.\d+)", table, re.MULTILINE))
+    package = ConfigParser()
+    package.read(ROOT / "setup.cfg")
+    named = set(re.findall(r"Python :: (3\.\d+)", package["metadata"]["classifiers"]))
+    assert "3.11" in ran
+    assert named == ran

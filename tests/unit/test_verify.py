@@ -4,6 +4,7 @@ it did not read."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -18,6 +19,7 @@ from rowlock.commands.tables import verify_lines
 from rowlock.inspect.compare import Difference
 from rowlock.inspect.pairs import TablePair
 from rowlock.inspect.verify import PairResult, VerifyLimits, compare_pair
+from schemas.findings import format_copy_remedy
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 from tests.kits.verify_topics import Clock
 
@@ -149,8 +151,16 @@ def test_too_many_differences_end_it_and_are_never_called_equal() -> None:
 def test_differences_that_are_not_shown_are_counted(shown: int, more: bool) -> None:
     result = compare(Side(rows(*range(10))), Side({}), suspects=10)
     lines = verify_lines(result, shown)
-    assert len(lines) == 1 + shown + more
-    assert (lines[-1] == "  … and 1 more") is more
+    assert len(lines) == 1 + shown + more + 1
+    assert (lines[-2] == "  … and 1 more") is more
+
+
+def test_differences_are_followed_by_the_commands_that_explain_and_repair_them() -> None:
+    result = compare(Side(rows(1)), Side({}))
+    table = result.pair.table
+    assert verify_lines(result)[-1].startswith("  next: rowlock quarantine list")
+    assert verify_lines(result)[-1].endswith(f", {format_copy_remedy(table.db, table.name)}")
+    assert verify_lines(replace(result, note="the filter has changed"))[-1] == "  the filter has changed"
 
 
 def test_as_many_differences_as_are_kept_are_all_there_are() -> None:

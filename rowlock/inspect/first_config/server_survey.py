@@ -19,7 +19,7 @@ from rowlock.inspect.first_config.needed_statements import list_needed_statement
 from rowlock.inspect.first_config.server_url import ServerUrl
 from rowlock.inspect.first_config.table_choice import ListedTable, TableList
 from rowlock.views.source import estimate_tables
-from rowlock.views.target import target_session
+from rowlock.views.target import explain_wrong_target, target_session
 from schemas.config.model import Config
 from schemas.errors import SchemaError
 from schemas.findings import NO_TABLE, Finding, merge_findings
@@ -67,8 +67,11 @@ def require_target(config: Config, name: str) -> None:
         with target_session(config.targets[name], name, "init"):
             pass
     except CommandError as error:
-        if not isinstance(error.__cause__, MissingGrantError):
-            raise
+        if isinstance(error.__cause__, MissingGrantError):
+            return
+        if (problem := explain_wrong_target(config.targets[name], error.__cause__)) is not None:
+            raise CommandError.from_problem(problem.add_place(f"target {name}")) from error
+        raise
 
 
 def read_source(config: Config, name: str) -> SurveyedSource:
