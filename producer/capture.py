@@ -13,6 +13,8 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
 from threading import Event
 
 import structlog
@@ -21,12 +23,14 @@ from producer.checks import preflight
 from producer.copies.recreated_tables import make_repair_limits
 from producer.errors import (
     DeliveryError,
+    MessageTooLargeError,
     SnapshotFinishedError,
     SourceRefusedError,
     StreamStoppedError,
     TransientSourceError,
 )
 from producer.kafka.copy_requests import CopyRequestReader
+from producer.kafka.event_limits import EventLimits
 from producer.kafka.settings import build_capture_producer_settings
 from producer.kafka.topic_reader import TopicReader
 from producer.kafka.topics import POSITIONS, WATERMARKS, SourceTopics
@@ -77,10 +81,14 @@ def run_capture(
     backoff = _BACKOFF
     term = CaptureAssignment(gen_at_least or 0)
     database = load_source_database(config, source)
+    topics = SourceTopics(config.kafka)
+    limits = EventLimits(partial(topics.read_source_limits, source))
     while not stop.is_set():
         backoff = backoff.with_start(time.monotonic())
         try:
-            shell = CaptureRunner(config, source, database, stop, term=term, on_watermark=on_watermark)
+            shell = CaptureRunner(
+                config, source, database, stop, term=term, limits=limits, on_watermark=on_watermark
+            )
             with shell.run_capture(new_snapshot=new_snapshot) as loop:
                 new_snapshot = False
                 while not stop.is_set():
@@ -88,6 +96,8 @@ def run_capture(
         except (InterruptedWriteError, SnapshotFinishedError):
             return
         except (TransientSourceError, DeliveryError) as error:
+            if isinstance(error, MessageTooLargeError):
+                limits.record_refusal()
             backoff = backoff.with_failure(time.monotonic())
             _log.warning("capture restarts", source=source, reason=str(error), seconds=backoff.pause)
             if on_trouble is not None:
@@ -108,8 +118,10 @@ class CaptureRunner:
         stop: Event,
         *,
         term: CaptureAssignment,
+        limits: EventLimits,
         on_watermark: OnWatermark | None = None,
     ) -> None:
+        self._limits = limits
         self._config = config
         self._name = name
         self._source = source
@@ -124,10 +136,10 @@ class CaptureRunner:
         reason.
         """
         preflight.require_source(self._config, self._source)
+        self._limits.read_topics()
+        settings = build_capture_producer_settings(self._config.kafka, self._limits.batch_bytes)
         with ExitStack() as stack:
-            writer = KafkaWriter(
-                make_client_factory(build_capture_producer_settings(self._config.kafka)), self._stop.is_set
-            )
+            writer = KafkaWriter(make_client_factory(settings), self._stop.is_set)
             stack.callback(writer.abandon_unacknowledged)
             stack.callback(self._source.close)
             self._loop = loop = self._start_capture(stack, writer, new_snapshot=new_snapshot)
@@ -157,6 +169,7 @@ class CaptureRunner:
         started = CaptureStarter(
             source, config, writer, reader, topics, store, captured, self._term
         ).start_capture(new_snapshot=new_snapshot)
+        started = replace(started, limits=self._limits)
         record = started.record
         requests = CopyRequestReader(kafka, asked, record.copy_requests, reader)
         stack.callback(requests.close)

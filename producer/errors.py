@@ -26,6 +26,10 @@ class DeliveryError(CaptureError):
     """
 
 
+class MessageTooLargeError(DeliveryError):
+    """Kafka has refused a batch as too large: the topic, or the broker, takes smaller ones only."""
+
+
 class SourceRefusedError(CaptureError):
     """The source does not meet the requirements of capture (settings, grants, another server, purged
     log): a person must act.

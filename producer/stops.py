@@ -20,7 +20,12 @@ from dataclasses import dataclass
 
 from producer.binlog_format.errors import DecodeError, DefinitionMismatch, IncompleteRowImage
 from producer.errors import TableStoppedError
-from producer.kafka.settings import MAX_MESSAGE_BYTES
+from producer.kafka.settings import (
+    MAX_EVENT_BYTES,
+    MAX_MESSAGE_BYTES,
+    MESSAGE_OVERHEAD,
+    TOPIC_MESSAGE_BYTES,
+)
 from producer.sources.changes import Barrier
 from producer.statements.actions import RowEffect
 from producer.statements.ddl import SchemaDrop, TableDdl
@@ -107,14 +112,28 @@ def build_decoding_stop(name: TableName, error: DecodeError) -> TableStoppedErro
     return TableStoppedError(frozenset([name]), cause, what, f"{first}{format_copy_remedy(*name)}")
 
 
-def build_oversized_row_stop(name: TableName, key: bytes, size: int) -> TableStoppedError:
-    """Return the stop of a table with a row that Kafka rejects. `size`: of its event in bytes."""
-    shown = key[:200].decode("utf-8", "replace")
+def build_oversized_row_stop(
+    name: TableName, record: tuple[bytes, bytes], topic: str, limit: int
+) -> TableStoppedError:
+    """Return the stop of a table with a row that Kafka rejects.
+
+    `record`: its event. `limit`: the bytes of key and value that an event of `topic` may have.
+    """
+    key, value = record
+    row, size = key[:200].decode("utf-8", "replace"), len(key) + len(value)
+    copy = format_copy_remedy(*name)
+    if limit < MAX_EVENT_BYTES:
+        return TableStoppedError(
+            frozenset([name]), "size",
+            f"the row {row} of {name[0]}.{name[1]} makes an event of {size} bytes, and topic {topic} takes "
+            f"up to {limit} bytes (max.message.bytes {limit + MESSAGE_OVERHEAD})",
+            f"set max.message.bytes of the topic to {TOPIC_MESSAGE_BYTES}, then {copy}",
+        )  # fmt: skip
     return TableStoppedError(
         frozenset([name]), "size",
-        f"the row {shown} of {name[0]}.{name[1]} makes an event of {size} bytes, the limit "
+        f"the row {row} of {name[0]}.{name[1]} makes an event of {size} bytes, the limit "
         f"is {MAX_MESSAGE_BYTES} bytes",
-        f"exclude the table, or make the row smaller and {format_copy_remedy(*name)}",
+        f"exclude the table, or make the row smaller and {copy}",
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from producer.errors import CaptureError, ConfigError
-from producer.kafka.settings import check_capture_kafka_options
+from producer.kafka.settings import TOPIC_MESSAGE_BYTES, check_capture_kafka_options
 from producer.kafka.topic_reader import TopicReader
 from producer.kafka.topics import (
     MAY_DESCRIBE,
@@ -95,6 +95,16 @@ def _judge_topics(
         build_error_finding(place[topic], problem)
         for topic, problem in find_unfit_topics(there, policies).items()
     ]
+    found += [
+        Finding(
+            "warning", place[topic],
+            f"topic {topic} takes messages of up to {limit} bytes (max.message.bytes): a row that makes a "
+            "larger event stops the table",
+            f"set max.message.bytes of the topic to {TOPIC_MESSAGE_BYTES}",
+        )
+        for topic, limit in topics.read_message_limits(there).items()
+        if limit < TOPIC_MESSAGE_BYTES
+    ]  # fmt: skip
     hidden = sorted(set(there) - set(policies))
     if hidden:
         more = f" and {len(hidden) - 1} more" if len(hidden) > 1 else ""

@@ -13,9 +13,10 @@ from schemas.io.kafka_clients import build_client_settings, reads_by_offset
 
 #: Bytes of the largest event. Kafka's default of 1 MB is less than a row may have.
 MAX_MESSAGE_BYTES = 16 << 20
-_OVERHEAD = 1024
+#: Bytes of a message that are neither key nor value, at most.
+MESSAGE_OVERHEAD = 1024
 #: Bytes of key and value that Kafka accepts in one message.
-MAX_EVENT_BYTES = MAX_MESSAGE_BYTES - _OVERHEAD
+MAX_EVENT_BYTES = MAX_MESSAGE_BYTES - MESSAGE_OVERHEAD
 #: How long events are kept, in ms. A table's definition is repeated several times within it.
 RETENTION_MS = 7 * 24 * 3600 * 1000
 
@@ -49,6 +50,8 @@ _PRODUCER_ONLY = frozenset(_SPEED) | {
     "batch.size",
     "queue.buffering.max.ms",
 }
+#: `max.message.bytes` of a table's topic.
+TOPIC_MESSAGE_BYTES = MAX_MESSAGE_BYTES + 65536
 
 
 def check_capture_kafka_options(options: dict[str, str]) -> None:
@@ -62,13 +65,17 @@ def check_capture_kafka_options(options: dict[str, str]) -> None:
         )
 
 
-def build_capture_producer_settings(kafka: KafkaConfig) -> dict[str, Any]:
-    """Return settings for a Producer. Raises ConfigError."""
+def build_capture_producer_settings(kafka: KafkaConfig, batch_bytes: int | None = None) -> dict[str, Any]:
+    """Return settings for a Producer. Raises ConfigError.
+
+    `batch_bytes`: the bytes that a batch may have; None: as many as usual.
+    """
     check_capture_kafka_options(kafka.options)
     own = {
+        **({} if batch_bytes is None else {"batch.size": batch_bytes}),
         **_GUARANTEES,
         **_QUEUE,
-        "message.max.bytes": MAX_MESSAGE_BYTES + 65536,
+        "message.max.bytes": TOPIC_MESSAGE_BYTES,
         "client.id": "rowlock-capture",
         **_RECONNECT,
     }
@@ -99,12 +106,17 @@ def build_capture_consumer_settings(kafka: KafkaConfig) -> dict[str, Any]:
     }
 
 
-def count_fitting_records(records: list[tuple[bytes, bytes]]) -> tuple[int, int]:
-    """Return how many of the records, from the first on, Kafka accepts, and the bytes of those."""
+def count_fitting_records(
+    records: list[tuple[bytes, bytes]], limit: int = MAX_EVENT_BYTES
+) -> tuple[int, int]:
+    """Return how many of the records, from the first on, Kafka accepts, and the bytes of those.
+
+    `limit`: bytes of key and value.
+    """
     size = 0
     for key, value in records:
         length = len(key) + len(value)
-        if length > MAX_EVENT_BYTES:
+        if length > limit:
             return records.index((key, value)), size
         size += length
     return len(records), size

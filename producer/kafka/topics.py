@@ -16,12 +16,13 @@ from confluent_kafka import admin as kafka_admin
 from confluent_kafka.cimpl import NewTopic
 
 from producer.errors import KafkaRefusedError, TransientSourceError
-from producer.kafka.settings import MAX_MESSAGE_BYTES, RETENTION_MS, build_capture_admin_settings
+from producer.kafka.settings import RETENTION_MS, TOPIC_MESSAGE_BYTES, build_capture_admin_settings
 from schemas.config.model import KafkaConfig
 from schemas.findings import START_OVER
 from schemas.io.kafka_clients import open_admin
 from schemas.problems import Problem
 from schemas.topic_rules import explain_compaction_refusal, own_policy_refusal
+from schemas.wire.records import format_source_topic
 
 
 class TopicOpenings(NamedTuple):
@@ -51,7 +52,7 @@ _NOT_FOR_US = (
 EVENTS: dict[str, str] = {
     "cleanup.policy": "delete",
     "retention.ms": str(RETENTION_MS),
-    "max.message.bytes": str(MAX_MESSAGE_BYTES + 65536),
+    "max.message.bytes": str(TOPIC_MESSAGE_BYTES),
     "message.timestamp.type": "CreateTime",
 }
 WATERMARKS: dict[str, str] = {
@@ -120,12 +121,28 @@ class SourceTopics:
         """Return the clean-up policy of each topic, without topics with settings that the user may not
         read.
         """
+        return self._read_setting(names, "cleanup.policy")
+
+    def read_message_limits(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the `max.message.bytes` of each topic, without topics with settings that the user may not
+        read.
+        """
+        return {name: int(value) for name, value in self._read_setting(names, "max.message.bytes").items()}
+
+    def read_source_limits(self, source: str, names: Iterable[str] | None) -> dict[str, int]:
+        """Return the limits of `names`, or of all topics of a source's tables; see `read_message_limits`."""
+        if names is None:
+            head = format_source_topic(self._kafka.prefix, source) + "."
+            names = [name for name in self.count_partitions() if name.startswith(head)]
+        return self.read_message_limits(names)
+
+    def _read_setting(self, names: Iterable[str], setting: str) -> dict[str, str]:
         requested, found, hidden = sorted(names), dict[str, str](), list[str]()
         for first in range(0, len(requested), _AT_ONCE):
             asked = [_RESOURCE(_TOPIC, name) for name in requested[first : first + _AT_ONCE]]
             for resource, future in self._admin.describe_configs(asked, request_timeout=30).items():
                 try:
-                    found[resource.name] = str(future.result()["cleanup.policy"].value)
+                    found[resource.name] = str(future.result()[setting].value)
                 except KafkaException as error:
                     if error.args[0].code() not in _NOT_FOR_US:
                         raise TransientSourceError(
@@ -135,7 +152,8 @@ class SourceTopics:
                     hidden.append(resource.name)
         if hidden:
             _log.warning(
-                "cleanup policies not readable",
+                "topic settings not readable",
+                setting=setting,
                 topics=hidden[:5],
                 count=len(hidden),
                 remedy=MAY_DESCRIBE,

@@ -20,8 +20,8 @@ from typing import Any, Protocol, cast
 
 from confluent_kafka import KafkaError, KafkaException
 
-from producer.errors import DeliveryError, KafkaRefusedError
-from producer.kafka.settings import MAX_EVENT_BYTES, MAX_MESSAGE_BYTES
+from producer.errors import DeliveryError, KafkaRefusedError, MessageTooLargeError
+from producer.kafka.settings import MAX_EVENT_BYTES, MAX_MESSAGE_BYTES, TOPIC_MESSAGE_BYTES
 from schemas.io.kafka_clients import OnError, open_producer
 
 
@@ -81,6 +81,8 @@ class InFlightBatches:
 IN_FLIGHT = 64 << 20
 #: Bytes that make a batch.
 MAX_BATCH_BYTES = 1 << 19
+#: Part of the message of a fatal error that a refused batch causes, which has no code of its own for it.
+_TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE).str()
 _MESSAGE_COST = 100  # librdkafka's own memory per message
 
 OnOffset = Callable[[int], None]
@@ -179,7 +181,7 @@ class KafkaWriter:
         """Process acknowledgements. Raises DeliveryError."""
         if self._producer is None:
             raise DeliveryError(self._failure or "the producer is closed")
-        self._producer.poll(timeout)
+        self._poll_client(self._producer, timeout)
         if self._failure is not None:
             self._destroy_client()
         self._in_flight.drop_acknowledged()  # outside of the client's callbacks, which must not raise
@@ -188,10 +190,17 @@ class KafkaWriter:
         """Discard everything that is not acknowledged, without producing anything more."""
         if self._producer is not None:
             self._producer.purge(in_queue=True, in_flight=True, blocking=True)
-            self._producer.poll(0)
+            self._poll_client(self._producer, 0)
             self._producer = None
 
     # --- internals
+
+    def _poll_client(self, client: KafkaClient, timeout: float) -> None:
+        """Process callbacks. The client raises a fatal error here instead of calling back."""
+        try:
+            client.poll(timeout)
+        except KafkaException as error:
+            self._on_error(error.args[0])
 
     def _produce_pending(self) -> None:
         if self._producer is None:
@@ -249,7 +258,12 @@ class KafkaWriter:
 
     def _destroy_client(self) -> None:
         self.abandon_unacknowledged()
-        raise DeliveryError(self._failure or "Kafka did not accept a message")
+        seen = self._failure or "Kafka did not accept a message"
+        if _TOO_LARGE in seen:
+            raise MessageTooLargeError(
+                seen, f"set max.message.bytes of the topic to {TOPIC_MESSAGE_BYTES} (kafka-configs --alter)"
+            )
+        raise DeliveryError(seen)
 
 
 def _build_too_large_error(topic: str, key: bytes, size: int) -> KafkaRefusedError:
@@ -266,11 +280,6 @@ def _explain_refused_messages(topic: str, messages: list[dict[str, Any]]) -> str
 
 
 def _explain_kafka_error(error: KafkaError, topic: str) -> str:
-    text = (
-        f"Kafka did not accept a message for {topic}: {error.str()} ({error.name()})"
-        if topic
-        else error.str()
-    )
-    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-        text += f"; raise max.message.bytes of the topic to {MAX_MESSAGE_BYTES} (kafka-configs --alter)"
-    return text
+    if not topic:
+        return error.str()
+    return f"Kafka did not accept a message for {topic}: {error.str()} ({error.name()})"

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from producer.barriers.new_tables import NewTableCapture
 from producer.binlog_format.errors import DecodeError
 from producer.decoders.row_codec import TransactionContext, mark_last
-from producer.kafka.settings import count_fitting_records
 from producer.ports import Ports
 from producer.snapshot.scheduler import SnapshotScheduler
 from producer.sources.changes import TransactionHeader
@@ -42,6 +41,7 @@ class RowSender:
         self._writer = ports.writer
         self._captured = started.captured
         self._context = started.context
+        self._limits = started.limits
         self._names = ports.names
         self._left_out = started.errors
         self._begins = started.begins
@@ -68,18 +68,19 @@ class RowSender:
             records = rows.build_records(state, source, context)
         except DecodeError as error:
             raise build_decoding_stop(name, error) from error
-        fit, size = count_fitting_records(records)
+        topic = state.topic.name
+        fit, size = self._limits.count_fitting(topic, records)
         if fit < len(records):
-            key, value = records[fit]
+            refused = records[fit]
             rows.withdraw_rows(state, source, context, records, fit)
-            self._send_records(state.topic.name, records, size)
-            raise build_oversized_row_stop(name, key, len(key) + len(value))
+            self._send_records(topic, records, size)
+            raise build_oversized_row_stop(name, refused, topic, self._limits.get_limit(topic))
         self._log.record_position_count(fit)
         if not records:
             return
         if self._snapshots.tables.is_under_way(name):
             self._snapshots.handle_rows(state, _build_log_mark(rows.header), rows.list_keys(state, source))
-        self._send_records(state.topic.name, records, size)
+        self._send_records(topic, records, size)
 
     def _was_before_takeover(self, name: TableName, at: TransactionContext) -> bool:
         """Return whether an earlier start added the table after these rows: its snapshot had them, or

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.kafka.control_events import encode_whole_chunk
-from producer.kafka.settings import count_fitting_records
 from producer.ports import Clock, EventWriter
 from producer.snapshot.jobs import SnapshotJob
 from producer.sources.chunk_data import EmitChunk
@@ -32,6 +31,7 @@ class ChunkSender:
         self._context: SourceContext = started.context
         self._server_id = started.record.identity.server_id
         self._copies = started.copies
+        self._limits = started.limits
         self._writer = writer
         self._clock = clock
         self._next_row: dict[str, int] = {}
@@ -69,17 +69,15 @@ class ChunkSender:
         records = encode_whole_chunk(
             chunk, self._context, state.topic.tail, transaction, first_row=first, copy=job.build_copy_mark()
         )
-        fit, size = count_fitting_records(records)
+        topic = state.topic.name
+        fit, size = self._limits.count_fitting(topic, records)
         if fit < len(records):
             state.topic.tail.last = before
-            key, value = records[fit]
-            raise build_oversized_row_stop(state.name, key, len(key) + len(value))
+            raise build_oversized_row_stop(state.name, records[fit], topic, self._limits.get_limit(topic))
         self.take_row(state.topic, len(records))
         *rows, (key, value) = records
-        self._writer.send_all(state.topic.name, rows, size - len(key) - len(value))
-        self._writer.send(
-            state.topic.name, key, value, self._make_stored_callback(job, last=chunk.upto is None)
-        )
+        self._writer.send_all(topic, rows, size - len(key) - len(value))
+        self._writer.send(topic, key, value, self._make_stored_callback(job, last=chunk.upto is None))
         if (asked := self._copies.states.find_fulfilled_request(state)) is not None:
             if asked.max_rows_per_second:
                 took = len(chunk.rows) / asked.max_rows_per_second

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from producer.copies.book import CopyBook
 from producer.decoders.row_codec import SourceContext
+from producer.kafka.event_limits import EventLimits
 from producer.sources.protocols import NOTHING_PUBLISHED, PublishedRows
 from producer.start.topic_recovery import TableTail
 from producer.tables import CapturedTables, TableName
@@ -25,7 +26,7 @@ class StartedCapture:
     (readers would drop it as old) and the point of the log up to which their definition cannot be
     proven. `begins`: tables that an earlier start added after the record's position, and where: earlier
     events do not affect them. `copies`: the requested ones. `snapshots`: whether tables get a snapshot.
-    `published`: see ConsumedLog.
+    `published`: see ConsumedLog. `limits`: of the topics' events.
     """
 
     record: StoredPosition
@@ -39,6 +40,7 @@ class StartedCapture:
     copies: CopyBook = field(default_factory=CopyBook)
     snapshots: bool = True
     published: PublishedRows = NOTHING_PUBLISHED
+    limits: EventLimits = field(default_factory=EventLimits)
 
     def get_copy_mark(self, name: TableName) -> CopyMark | None:
         """Return the mark of a table's first definition in this era: the begin of a copy if its topic

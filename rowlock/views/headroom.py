@@ -15,9 +15,11 @@ from schemas.config.model import SourceConfig
 from schemas.findings import Finding
 
 RETENTION_CHECK_AGE_S = 600.0
-"""`status` reads the retention once a backlog is this many seconds old: before that, no sensible setting
-deletes it.
+"""`status` reads the retention of a source's log once its backlog is this many seconds old: before that, no
+sensible setting deletes it.
 """
+TOPIC_CHECK_AGE_S = 60.0
+"""The same for a topic, which anyone may alter: brokers delete records every five minutes."""
 
 
 class UnappliedPart(NamedTuple):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,11 +20,13 @@ from producer.errors import (
     ConfigError,
     DeliveryError,
     KafkaRefusedError,
+    MessageTooLargeError,
     StreamStoppedError,
     TransientSourceError,
 )
 from producer.kafka import settings as kafka_settings
 from producer.kafka import writer as kafka_writer
+from producer.kafka.event_limits import EventLimits
 from producer.kafka.settings import build_capture_producer_settings, check_capture_kafka_options
 from producer.kafka.writer import InterruptedWriteError, KafkaWriter
 from producer.sources.binlog import log_stream
@@ -159,6 +163,93 @@ def test_what_is_in_flight_is_bounded_and_a_stop_ends_the_wait(
         writer.flush()
     client.deliver(1)
     writer.flush()
+
+
+GAPLESS = (
+    "ProduceRequest for a [0] with 50 message(s) failed: Broker: Message size too large (broker 1): unable "
+    "to satisfy gap-less guarantee"
+)
+
+
+@pytest.mark.parametrize(
+    ("seen", "kind"), [(GAPLESS, MessageTooLargeError), ("the epoch is fenced", DeliveryError)]
+)
+def test_a_fatal_error_that_the_client_raises_is_a_failed_delivery(
+    client: FakeProducer, monkeypatch: pytest.MonkeyPatch, seen: str, kind: type[DeliveryError]
+) -> None:
+    """It calls no callback of ours: the error would have ended the process."""
+    writer = KafkaWriter(lambda _: client, lambda: False)
+    writer.send("a", b"k", b"1")
+    writer.flush()
+    fatal = KafkaError(KafkaError._GAPLESS_GUARANTEE, seen, fatal=True)
+
+    def raise_fatal(_timeout: float) -> None:
+        raise KafkaException(fatal)
+
+    monkeypatch.setattr(client, "poll", raise_fatal)
+    with pytest.raises(DeliveryError, match=re.escape(seen)) as failed:
+        writer.drain()
+    assert type(failed.value) is kind
+    assert client.purged
+
+
+class Settings:
+    """The limits of topics in Kafka, and which were read."""
+
+    def __init__(self, **limits: int) -> None:
+        self.limits, self.read = limits, list[list[str] | None]()
+
+    def __call__(self, topics: Iterable[str] | None) -> dict[str, int]:
+        self.read.append(None if topics is None else list(topics))
+        return self.limits if topics is None else {name: self.limits[name] for name in topics}
+
+
+BIG, SMALL = (b"k", bytes(50_000)), (b"k", b"v")
+
+
+def test_the_limits_of_topics_do_not_matter_until_kafka_refuses_a_batch() -> None:
+    settings = Settings(a=10_000)
+    limits = EventLimits(settings)
+    limits.read_topics()
+    assert (settings.read, limits.batch_bytes) == ([], None)
+    assert limits.count_fitting("a", [SMALL, BIG]) == (2, 50_003)
+
+
+def test_after_a_refusal_events_are_compared_with_the_limit_of_their_topic() -> None:
+    settings = Settings(a=10_000, b=kafka_settings.TOPIC_MESSAGE_BYTES, c=20_000)
+    limits = EventLimits(settings)
+    limits.record_refusal()
+    limits.read_topics()
+    assert limits.batch_bytes == 10_000 - kafka_settings.MESSAGE_OVERHEAD
+    assert limits.get_limit("b") == kafka_settings.MAX_EVENT_BYTES
+    assert limits.count_fitting("b", [SMALL, BIG]) == (2, 50_003)
+    assert limits.count_fitting("a", [SMALL, BIG, SMALL]) == (1, 2)
+    assert settings.read == [None, ["a"]], "before an event is refused, the setting is read again"
+    assert limits.count_fitting("a", [SMALL]) == (1, 2)
+    assert len(settings.read) == 2
+
+
+def test_a_limit_that_was_raised_counts_at_once() -> None:
+    settings = Settings(a=10_000)
+    limits = EventLimits(settings)
+    limits.record_refusal()
+    limits.read_topics()
+    settings.limits["a"] = kafka_settings.TOPIC_MESSAGE_BYTES
+    assert limits.count_fitting("a", [BIG]) == (1, 50_001)
+    assert limits.get_limit("a") == kafka_settings.MAX_EVENT_BYTES
+    settings.limits["a"] = 5_000
+    limits.read_topics()
+    assert limits.get_limit("a") == 5_000 - kafka_settings.MESSAGE_OVERHEAD
+    settings.limits["a"] = 10
+    limits.read_topics()
+    assert (limits.get_limit("a"), limits.batch_bytes) == (1, 1)
+
+
+def test_batches_are_no_larger_than_the_smallest_limit() -> None:
+    kafka = KafkaConfig(bootstrap="x:1", options={"batch.size": "900000"})
+    assert build_capture_producer_settings(kafka)["batch.size"] == "900000"
+    assert build_capture_producer_settings(kafka, 1000)["batch.size"] == 1000
+    Producer({**build_capture_producer_settings(kafka, 1), "log_level": 0})  # librdkafka accepts it
 
 
 def test_too_large_an_event_names_its_row(client: FakeProducer) -> None:

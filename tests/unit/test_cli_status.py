@@ -546,7 +546,7 @@ def test_an_event_that_cannot_be_decoded_is_as_old_as_kafka_says(read: Any) -> N
 
 
 def test_a_topic_whose_settings_may_not_be_read_is_said_once_something_is_old(read: Any) -> None:
-    assert read(late(0.1, kept={})).problems == ()
+    assert read(late(0.01, kept={})).problems == ()
     (reported,) = read(late(1, kept={})).problems
     assert "Kafka does not show its settings: allow the user to describe" in reported
 

@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 
 from producer.definitions.requests import ProvenDefinition, UnprovenDefinition
 from producer.errors import TableStoppedError
+from producer.kafka.event_limits import EventLimits
 from producer.loop.table_stops import TableChoice
 from producer.ports import Ports
-from producer.snapshot import chunk_sender
 from producer.sources.protocols import PublishedRows
 from producer.start.started import StartedCapture
 from producer.stops import StopCause, StoppedTable
@@ -233,7 +233,10 @@ def test_a_table_that_the_log_cannot_follow_stops_alone() -> None:
 def test_a_table_stops_where_a_row_of_its_snapshot_is_larger_than_kafka_takes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(chunk_sender, "count_fitting_records", lambda records: (0, 0))
+    def refuse_chunks(_limits: EventLimits, _topic: str, records: list[Any]) -> tuple[int, int]:
+        return (1, 100) if len(records) == 1 else (0, 0)
+
+    monkeypatch.setattr(EventLimits, "count_fitting", refuse_chunks)
     story = Story(mysql=False, snapshot=True)
 
     def telling() -> Iterator[Events]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from producer.errors import TableStoppedError
+from producer.kafka.event_limits import EventLimits
 from producer.kafka.settings import MAX_EVENT_BYTES
 from producer.loop import rows as rows_module
 from producer.loop.rows import RowSender
@@ -52,7 +53,11 @@ def test_rows_from_the_one_that_is_too_large_on_are_taken_back_and_not_sent(
     )
     state: Any = SimpleNamespace(topic=SimpleNamespace(name="rowlock.b1.bank.acct"))
     started: Any = SimpleNamespace(
-        captured=SimpleNamespace(tables={Rows.table: state}), context=None, errors={}, begins={}
+        captured=SimpleNamespace(tables={Rows.table: state}),
+        context=None,
+        errors={},
+        begins={},
+        limits=EventLimits(),
     )
     ports: Any = SimpleNamespace(writer=writer, names=EXACT)
     nothing: Any = None
@@ -80,7 +85,7 @@ class Fed:
         state: Any = SimpleNamespace(topic=SimpleNamespace(name="topic"))
         self.started: Any = SimpleNamespace(
             captured=SimpleNamespace(tables={Rows.table: state} if known else {}), context=None, errors={},
-            begins={} if begins is None else {Rows.table: begins},
+            begins={} if begins is None else {Rows.table: begins}, limits=EventLimits(),
         )  # fmt: skip
         ports: Any = SimpleNamespace(writer=self, names=EXACT)
         log: Any = SimpleNamespace(

@@ -15,7 +15,7 @@ from consumer.tables.stored import decode_stored, read_debt
 from consumer.targets.base import EventTables, UnitTarget
 from rowlock.coordinator.units import ApplyUnitName
 from rowlock.inspect.topics.outdated import explain_outdated, explain_rewrite
-from rowlock.views.headroom import RETENTION_CHECK_AGE_S, UnappliedPart, measure_topic_backlogs
+from rowlock.views.headroom import TOPIC_CHECK_AGE_S, UnappliedPart, measure_topic_backlogs
 from rowlock.views.kafka import KafkaView, OffsetSpan
 from rowlock.views.target import read_known_topics, read_unit_progress, target_session
 from rowlock.views.topic_settings import TopicSettings
@@ -124,7 +124,7 @@ class AppliedReader:
         found = replace(found, age_s=self._read_age_s(name, first, now_ms))
         return (
             self._with_headroom(found, first, now_ms)
-            if found.age_s is None or found.age_s >= RETENTION_CHECK_AGE_S
+            if found.age_s is None or found.age_s >= TOPIC_CHECK_AGE_S
             else found
         )
 
