@@ -137,7 +137,10 @@ class KafkaCluster:
             raise TransientError(f"{topic}: Kafka does not show its settings: {error}") from error
 
     def fetch_bounds(self, topics: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """Return topic → (first offset, next offset to be written); missing topics are left out."""
+        """Return topic → (first offset, next offset to be written); missing topics are left out.
+
+        Raises TransientError, also for a topic whose new leader does not know its end yet.
+        """
         try:
             found = self._fetch_bounds_once(topics)
         except _StaleClientError:
@@ -159,7 +162,10 @@ class KafkaCluster:
         asked = {TopicPartition(topic, 0): spec for topic in topics}
         futures = self._admin.list_offsets(asked, request_timeout=REQUEST_S)
         results = {part.topic: _get_result(future, part.topic) for part, future in futures.items()}
-        return {topic: result.offset for topic, result in results.items() if result is not None}
+        found = {topic: result.offset for topic, result in results.items() if result is not None}
+        if unknown := [topic for topic, offset in found.items() if offset < 0]:
+            raise TransientError(f"{unknown[0]}: Kafka does not know the bounds of the topic at the moment")
+        return found
 
 
 def _get_result(future: Any, topic: str) -> Any:

@@ -20,6 +20,7 @@ class Admin:
 
     codes: ClassVar[list[int]] = []
     exists: ClassVar[bool] = True
+    offset: ClassVar[int] = 7
 
     def __init__(self, settings: dict[str, Any], **_: object) -> None:
         self.code = Admin.codes[len(MADE)]
@@ -31,7 +32,7 @@ class Admin:
             if self.code:
                 future.set_exception(KafkaException(KafkaError(self.code)))
             else:
-                future.set_result(SimpleNamespace(offset=7))
+                future.set_result(SimpleNamespace(offset=Admin.offset))
         return futures
 
     def describe_topics(self, asked: TopicCollection, request_timeout: float) -> dict[str, Future[Any]]:
@@ -77,3 +78,11 @@ def test_a_new_client_that_is_stale_as_well_is_no_endless_loop() -> None:
 def test_a_topic_that_is_gone_has_no_bounds() -> None:
     assert bounds(KafkaError.UNKNOWN_TOPIC_OR_PART, exists=False) == {}
     assert len(MADE) == 1, "and makes no new client each time"
+
+
+def test_an_offset_that_the_broker_does_not_know_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new leader answers so while it takes over: as the topic's end it would have stopped the unit, with the
+    advice to start over."""
+    monkeypatch.setattr(Admin, "offset", -1001)
+    with pytest.raises(TransientError, match="does not know the bounds"):
+        bounds(0)
