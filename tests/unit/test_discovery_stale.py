@@ -81,8 +81,8 @@ def test_a_topic_that_is_gone_has_no_bounds() -> None:
 
 
 def test_an_offset_that_the_broker_does_not_know_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new leader answers so while it takes over: as the topic's end it would have stopped the unit, with the
-    advice to start over."""
+    """A new leader answers so while it takes over: as the topic's end it would have stopped the unit, with
+    the advice to start over."""
     monkeypatch.setattr(Admin, "offset", -1001)
     with pytest.raises(TransientError, match="does not know the bounds"):
         bounds(0)
