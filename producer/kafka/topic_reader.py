@@ -49,9 +49,13 @@ class TopicReader:
             except KafkaException as error:
                 if time.monotonic() > deadline:
                     raise TransientSourceError(f"the offsets of {topic} cannot be read: {error}") from error
-                time.sleep(0.2)  # a topic just created is not known to every broker at once
             else:
-                return low, high
+                if low >= 0 and high >= 0:
+                    return low, high
+                if time.monotonic() > deadline:
+                    raise TransientSourceError(f"Kafka does not know the offsets of {topic}")
+            # A topic just created is not known to every broker at once, nor are its offsets to a new leader.
+            time.sleep(0.2)
 
     def read_range(self, topic: str, start: int, end: int) -> Iterator[Any]:
         """Yield the messages of [start, end) that still exist, in order. Raises TransientSourceError."""

@@ -10,7 +10,13 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from consumer.attempt.readers import kafka_reader
-from consumer.attempt.readers.kafka_reader import IDLE_S, MAX_SLICE_RECORDS, find_offset_problem, read_range
+from consumer.attempt.readers.kafka_reader import (
+    IDLE_S,
+    MAX_SLICE_RECORDS,
+    find_offset_problem,
+    read_range,
+    read_rest,
+)
 from consumer.errors import TransientError, UnitStoppedError
 
 EOF = KafkaError._PARTITION_EOF
@@ -135,3 +141,16 @@ def test_a_client_that_cannot_be_made_is_tried_again(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(kafka_reader, "open_consumer", refuse)
     with pytest.raises(TransientError, match=r"t: the Kafka client cannot be created: .*no such setting"):
         list(read_range({}, "t", 3, 7))
+
+
+@pytest.mark.parametrize("bounds", [(0, -1001), (-1001, 100)])
+def test_bounds_that_the_broker_does_not_know_are_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, bounds: tuple[int, int]
+) -> None:
+    """A new leader answers so, without an error. It is no end of the topic, and no copy is missing there."""
+    low, high = bounds
+    with pytest.raises(TransientError, match="does not know the bounds"):
+        read(monkeypatch, Consumer([3], low=low, high=high), 3, 7)
+    monkeypatch.setattr(kafka_reader, "open_consumer", lambda options: Consumer(low=low, high=high))
+    with pytest.raises(TransientError, match="does not know the bounds"):
+        list(read_rest({}, "t", 3))

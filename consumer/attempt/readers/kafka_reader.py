@@ -66,13 +66,23 @@ def read_rest(options: dict[str, Any], topic: str, start: int) -> Iterator[list[
     """
     consumer = _make_consumer(options, topic)
     try:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=IDLE_S)
+        low, high = _fetch_bounds(consumer, topic)
     except KafkaException as error:
         raise TransientError(f"{topic}: Kafka: {error}") from error
     finally:
         consumer.close()
     if max(start, low) < high:
         yield from read_range(options, topic, max(start, low), high)
+
+
+def _fetch_bounds(consumer: Any, topic: str) -> tuple[int, int]:
+    """Return the topic's first offset and its end. Raises TransientError if its new leader does not know them
+    yet.
+    """
+    low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=IDLE_S)
+    if low < 0 or high < 0:
+        raise TransientError(f"{topic}: Kafka does not know the bounds of the topic at the moment")
+    return low, high
 
 
 def _make_consumer(options: dict[str, Any], topic: str) -> Any:
@@ -99,7 +109,7 @@ def _collect_records(messages: Sequence[Any], topic: str) -> tuple[list[TopicRec
 
 def check_start(consumer: Any, topic: str, start: int) -> None:
     """Raise CopyNeededError if the topic begins after `start`, UnitStoppedError if it ends before `start`."""
-    low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=IDLE_S)
+    low, high = _fetch_bounds(consumer, topic)
     if (error := find_offset_problem(topic, start, low, high)) is not None:
         raise error
 
