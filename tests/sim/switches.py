@@ -371,9 +371,8 @@ def _queues(_part: RowChange, _plan: TablePlan) -> bool:
     return False
 
 
-def _recovers_nothing(*_: object, replace: bool) -> Machine[None]:
+def _recovers_nothing(*_: object, **_options: object) -> Machine[None]:
     """A held key waits for a person."""
-    del replace
     yield from ()
 
 
