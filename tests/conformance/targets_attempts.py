@@ -299,6 +299,7 @@ def test_status_counts_the_displaced_rows_that_are_there(real: Real, monkeypatch
     drifts, catches_up = (RealUnit(real, source, route_of(real)) for source in (north, south))
     monkeypatch.setattr("rowlock.inspect.status.KafkaView", partial(TopicLists, [drifts, catches_up]))
     monkeypatch.setattr("rowlock.inspect.status.PlacementReader", UnplacedUnits)
+    monkeypatch.setattr("rowlock.views.topic_settings.TopicSettings.read_ids", lambda *_: {})
     reader = StatusReader(config_of(real))
 
     def shown() -> dict[str, int]:

@@ -199,8 +199,9 @@ def test_topic_with_more_partitions(kafka: Kafka, mariadb: MariaDB, db: str, tmp
     for future in admin.create_topics([NewTopic(f"{db}.s.{db}.acct", 3, 1)]).values():
         future.result()
     config = write_config(tmp_path, kafka.bootstrap, db, {"s": source(mariadb, [f"{db}.*"])})
-    (found,) = findings(config)
+    found, small = sorted(findings(config), key=lambda each: each.level)
     assert (found.place, "acct has 3 partitions" in found.message) == (f"source s, table {db}.acct", True)
+    assert (small.level, "max.message.bytes" in small.message) == ("warning", True), "Kafka's default is 1 MB"
     with running(config, "s"):
         until(
             lambda: any(f"{db}.acct" in mark.left_out for mark in watermarks(kafka.bootstrap, db, "s")),

@@ -145,7 +145,7 @@ def apply_by_hand(system: DebeziumRun, table: str) -> None:
     pipeline = PipelineSettings.from_config(load_config(system.config), "p", slots=1)
     desk = UnitCopies(pipeline, lambda *_: None, lambda *_: None)
     hands = UnitOperations(
-        pipeline, AttemptLocks(str(system.config.parent / "attempts")), lambda *_: None, desk
+        pipeline, AttemptLocks(str(system.config.parent / "attempts")), lambda *_: None, desk, lambda _: None
     )
     unit = UnitRef(
         f"{system.db}.b1.{system.db}.{table}", "b1", time.time_ns() // 10**6 + 60_000

@@ -161,6 +161,7 @@ def test_status_and_plan_say_it_with_the_remedy(
     config = config_of(real, **route)
     monkeypatch.setattr("rowlock.inspect.status.KafkaView", partial(TopicLists, [unit]))
     monkeypatch.setattr("rowlock.inspect.status.PlacementReader", UnplacedUnits)
+    monkeypatch.setattr("rowlock.views.topic_settings.TopicSettings.read_ids", lambda *_: {})
 
     def shown() -> ApplyUnitStatus:
         (found,) = StatusReader(config).read_status().units

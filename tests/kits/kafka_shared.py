@@ -76,6 +76,7 @@ ELSEWHERE = {
     "a topic: test_kafka_kills.py",
     "test_copied_keys": "about the order of a table's keys: what a copy shows to be gone is found in a topic "
     "by reading it whole: test_kafka_copies.py",
+    "test_row_locks": _SQL + ", and a topic has no locks",
     "test_schema_changes": _DEFINITION,
     "test_unfit_types": _DEFINITION,
     "test_label_numbers": "about columns of tables; the forms of numbers in topics: "

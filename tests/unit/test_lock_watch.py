@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from consumer.attempt.drivers import lock_watch
 from consumer.attempt.drivers.lock_watch import LOOK_AFTER_S, LOOK_INTERVAL_S, LockWatch
@@ -188,12 +189,13 @@ def test_a_wait_that_ends_during_the_look_up_is_not_reported(watched: Watched) -
     assert watched.look_after(LOOK_AFTER_S) == []
 
 
-def test_only_another_session_is_logged_again(watched: Watched, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_another_session_is_logged_again(watched: Watched) -> None:
     watched.begin()
     for seen, logged in ((ONE, 1), (ONE, 0), (TWO, 1), (TWO, 0)):
         watched.sessions[0].seen = seen
-        watched.look_after(LOOK_INTERVAL_S)
-        assert capsys.readouterr().out.count("unit waits for a row lock") == logged
+        with capture_logs() as logs:
+            watched.look_after(LOOK_INTERVAL_S)
+        assert [each["event"] for each in logs] == ["unit waits for a row lock"] * logged
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def _choose_wide_type(there: Column, column: Column, joined: Table, goal: Target
     if goal.others and there.type.text_of is TextOf.INET:
         raise UnitStoppedError(
             f"{_format_name(joined)}: column {column.name} is inet in the target and {column.type.kind} at "
-            "the source. The table has rows of other sources, and PostgreSQL would spell some of their "
+            "the source. The table has rows of other sources, and the target would spell some of their "
             "addresses otherwise than their sources do",
             "change it back at the source and copy the table, or route this source to a table of its own",
         )
