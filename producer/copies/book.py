@@ -155,6 +155,8 @@ class CopyBook:
             )  # fmt: skip
         elif state is None or not is_open(state):
             self.states.put_state(refused)
+        elif request.limits is not None:  # a unit or capture sends it once only: it is judged after this copy
+            self.states.put_state(replace(state, next_request=state.next_request or request))
         return []
 
     def _accept_copy(

@@ -353,6 +353,22 @@ def test_a_copy_beside_a_key_sweep_is_postponed_as_well() -> None:
     assert (state(book).keys, state(book).id) == (False, "r9")
 
 
+@pytest.mark.parametrize("estimate", [None, 1001], ids=["postponed", "refused"])
+def test_a_request_that_comes_while_a_copy_of_some_rows_waits_is_not_lost(estimate: int | None) -> None:
+    """The unit sends it once only, and a copy of some rows does not continue the unit."""
+    book = ended((NOW - 1, "value"))
+    book.accept_request(request(3, where="id > 1"), KnownTable(), NOW)
+    book.accept_request(repair(9, after=99), KnownTable(estimate=estimate), NOW)
+    assert (state(book).id, state(book).phase) == ("r3", "waiting")
+    book.states.mark_begun(ACCT, begun(3, 200), NOW)
+    book.mark_copy_ended(ACCT, "r3", NOW + 1)
+    assert judged_at(book, NOW + 2, seen=KnownTable(estimate=estimate)) == "refused"
+    postponed_until = (
+        NOW - 1 + DAY_MS if estimate is None else None
+    )  # the copy counts for the limit of the day
+    assert (state(book).id, state(book).retry_ms) == ("r9", postponed_until)
+
+
 def test_a_request_that_comes_again_changes_no_postponed_copy() -> None:
     book = postponed()
     before = state(book)
