@@ -36,7 +36,8 @@ from schemas.wire.topic_tables import make_topic_tables
 KAFKA_VIEW_TIMEOUT_S = 6.0
 """On an idle machine."""
 METADATA_RETRY_S = 0.1
-"""Between two requests for a topic that is being created."""
+"""Between two requests for a topic that is being created, or that has a new leader."""
+_NOT_KNOWN_YET = (KafkaError._UNKNOWN_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +85,21 @@ class KafkaView:
 
     def read_span(self, topic: str) -> OffsetSpan:
         """Return the offsets of a topic. While the topic is being created its partition is not known
-        yet, and the request is repeated.
+        yet, nor are the offsets to a new leader: the request is repeated.
         """
         until = time.monotonic() + scale_timeout(KAFKA_VIEW_TIMEOUT_S)
         with self._translate_errors():
             while True:
                 try:
                     at = TopicPartition(topic, 0)
-                    return OffsetSpan(
-                        *self._client.get_watermark_offsets(at, timeout=scale_timeout(KAFKA_VIEW_TIMEOUT_S))
+                    low, high = self._client.get_watermark_offsets(
+                        at, timeout=scale_timeout(KAFKA_VIEW_TIMEOUT_S)
                     )
+                    if low < 0 or high < 0:
+                        raise KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE))
+                    return OffsetSpan(low, high)
                 except KafkaException as error:
-                    if error.args[0].code() != KafkaError._UNKNOWN_PARTITION or time.monotonic() >= until:
+                    if error.args[0].code() not in _NOT_KNOWN_YET or time.monotonic() >= until:
                         raise
                 time.sleep(METADATA_RETRY_S)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -73,6 +74,22 @@ def test_a_topic_that_is_being_made_is_asked_for_again(monkeypatch: pytest.Monke
             patch.setattr(view, "_client", Making(10**9))
             with pytest.raises(KafkaUnreachableError, match="partition"):
                 view.read_span("t")
+
+
+def test_offsets_that_a_new_leader_does_not_know_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise `status` would show a topic that has lost its records."""
+    answers = [(0, -1001), (-1001, 7), (3, 7)]
+    client = SimpleNamespace(get_watermark_offsets=lambda _at, timeout: answers.pop(0))
+    with (
+        contextlib.closing(KafkaView(KafkaConfig(bootstrap="127.0.0.1:1"))) as view,
+        monkeypatch.context() as patch,
+    ):
+        patch.setattr(view, "_client", client)
+        assert view.read_span("t") == OffsetSpan(3, 7)
+        patch.setattr("rowlock.views.kafka.KAFKA_VIEW_TIMEOUT_S", 0.2)
+        patch.setattr(client, "get_watermark_offsets", lambda _at, timeout: (0, -1001))
+        with pytest.raises(KafkaUnreachableError, match="not caught up"):
+            view.read_span("t")
 
 
 def test_the_remedy_of_a_damaged_record_can_be_carried_out() -> None:
