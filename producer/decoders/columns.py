@@ -155,7 +155,7 @@ def _render_flipped(name: str, part: StructPart, first: bool, negative: bool) ->
 # --- text and bytes
 
 
-def _build_text_type_format(_i: int, logged: ColumnMap, text_of: TextOf) -> ColumnFormat | None:
+def _build_text_type_format(logged: ColumnMap, text_of: TextOf) -> ColumnFormat | None:
     """Return the format of MariaDB's UUID, INET4 or INET6, which the log describes as BINARY(n)."""
     size, show = SIZES[text_of], TEXT_FORMATTERS[text_of]
     if logged.type != t.STRING or logged.metadata != size:
@@ -170,7 +170,7 @@ def _build_text_type_format(_i: int, logged: ColumnMap, text_of: TextOf) -> Colu
 
 def _build_string_format(i: int, logged: ColumnMap, column: ColumnType) -> ColumnFormat | None:
     if column.text_of is not None:
-        return _build_text_type_format(i, logged, column.text_of)
+        return _build_text_type_format(logged, column.text_of)
     if logged.type not in (t.STRINGS if column.kind is not Kind.TEXT else t.BLOBS):
         return None
     size = _count_length_bytes(logged)

@@ -118,27 +118,26 @@ class CaptureStarter:
             anchor = (record.anchors if record else {}).get(format_table_name(name))
             topic = self.captured.assign_topic_name(name)
             anchors[topic].update({name: anchor} if anchor else {})
-        losses = self._find_losses(anchors, created)
-        old = {
-            topic: {} if topic in losses else known
-            for topic, known in anchors.items()
-            if topic not in created
-        }
-        found = {topic: TopicFindings() for topic in created} | scan_topics(self.reader, old)
+        # The ids are noted before anything of the topics is read.
+        self.captured.topic_ids.update(self.topics.fetch_topic_ids(anchors))
+        bounds = {topic: self.reader.get_bounds(topic) for topic in anchors if topic not in created}
+        losses = self._find_losses(anchors, bounds)
+        old = {topic: {} if topic in losses else anchors[topic] for topic in bounds}
+        found = {topic: TopicFindings() for topic in created} | scan_topics(self.reader, old, bounds)
         for topic, loss in losses.items():
             note_topic_loss(found[topic], loss, anchors[topic])
         return found
 
     def _find_losses(
-        self, anchors: Mapping[str, Mapping[TableName, Anchor]], created: set[str]
+        self, anchors: Mapping[str, Mapping[TableName, Anchor]], bounds: Mapping[str, tuple[int, int]]
     ) -> dict[str, TopicLoss]:
-        """Return the topics that have lost events. Their ids are noted before anything of them is read."""
-        ids = self.topics.fetch_topic_ids(anchors)
-        self.captured.topic_ids.update(ids)
-        found = {}
+        """Return the topics that have lost events. A topic without bounds was created by this start."""
+        ids, found = self.captured.topic_ids, {}
         for topic, known in anchors.items():
-            end = 0 if topic in created or not known else self.reader.get_bounds(topic)[1]
-            loss = find_topic_loss(topic, known.values(), ids.get(topic, ""), end, created=topic in created)
+            _, end = bounds.get(topic, (0, 0))
+            loss = find_topic_loss(
+                topic, known.values(), ids.get(topic, ""), end, created=topic not in bounds
+            )
             if loss is not None:
                 found[topic] = loss
         return found

@@ -196,17 +196,19 @@ class TopicFindings:
 
 
 def scan_topics(
-    reader: TopicRanges, topics: Mapping[str, Mapping[TableName, Anchor]]
+    reader: TopicRanges,
+    topics: Mapping[str, Mapping[TableName, Anchor]],
+    bounds: Mapping[str, tuple[int, int]],
 ) -> dict[str, TopicFindings]:
     """Read what counts of each topic: the anchored events, then everything after the anchors.
 
-    All topics are read at once.
+    All topics are read at once. `bounds`: topic → its first offset and its end.
 
     Raises TransientSourceError, and msgspec.DecodeError for a message that is not an event.
     """
     found, stretches = {}, {}
     for topic, known in topics.items():
-        low, high = reader.get_bounds(topic)
+        low, high = bounds[topic]
         anchors = known.values()
         start = min((anchor.end + 1 for anchor in anchors), default=0)
         found[topic] = TopicFindings(end=high, cut=low > start)

@@ -20,7 +20,7 @@ from schemas.units import build_capture_unit_name
 SLOW_S = 10.0
 """A table with more lag than this is shown by name."""
 SILENT_AFTER_S = 5.0
-"""Without a new reading for this many seconds, the view says so."""
+"""Without a new reading for this many seconds, the view shows the age of its figures."""
 _COPIES = ("running", "waiting")
 _TROUBLES = ("stopped", "restarting", "left out")
 """The states of what does not run, the worst first."""
@@ -203,7 +203,7 @@ def _build_pipeline(
 
 
 def _compute_lag_s(unit: PlacementRow, now_ms: int) -> float | None:
-    """Return how far the unit is behind; None: its progress is not known."""
+    """Return the seconds by which the unit lags; None: its progress is not known."""
     applied_to = unit["checkpoint_ts"]
     return max(0.0, (now_ms - applied_to) / 1000) if applied_to else None
 

@@ -107,7 +107,7 @@ class LiveReader:
 
     def _read_held(self, reader: SystemReader) -> None:
         if self.get_snapshot().latest is None:
-            return  # nothing runs yet: the targets have nothing to tell
+            return  # nothing runs yet, so no target has to be read
         held = HeldEvents.from_status(reader.read_status())
         with self._lock:
             self._snapshot = replace(self._snapshot, held=held)

@@ -96,7 +96,7 @@ def test_without_repair_the_table_waits_for_the_command(system: WholeRun, kafka:
         found = system.await_state("the unit waits", look, "stopped")
         assert "created again" in found["reason"]
         assert found["remedy"] == f"rowlock copy {system.db}.acct"
-        assert found["lag_events"] is None, "offsets of the new topic say nothing about what is applied"
+        assert found["lag_events"] is None, "what is applied has offsets of the former topic"
     system.change("s", "INSERT INTO other VALUES (2, 2)", "INSERT INTO acct VALUES (6, 6)")
     arrives(system, "other")
     assert system.read("pg", QUERIES["acct"]) == [(1, 1), (2, 1), (3, 1)], (

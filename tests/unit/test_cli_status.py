@@ -241,7 +241,7 @@ def test_behind_the_slowest_lane_counts_and_the_lag_is_the_oldest_events_age(rea
 def test_no_lag_is_shown_of_a_topic_with_other_offsets(
     read: Any, topic_id: str, span: OffsetSpan, stopped: str | None
 ) -> None:
-    """Its offsets say nothing about what is applied, however many there are."""
+    """What is applied has offsets of the former topic, which are not compared with it."""
     why = None if stopped is None else encode_problem(Problem(stopped, "rowlock copy bank.acct"))
     unit = only(read(Seen([lane(0, 9)], topic_id=topic_id, span=span, stopped=why)))
     assert (unit.lag_events, unit.lag_seconds) == (None, None)

@@ -24,7 +24,7 @@ def capture(source: str, **more: Any) -> dict[str, Any]:
 
 
 def unit(name: str, **more: Any) -> dict[str, Any]:
-    """A unit as REST returns it. `lag_s`: how far it is behind at NOW_MS."""
+    """A unit as REST returns it. `lag_s`: the seconds by which it lags at NOW_MS."""
     checkpoint = NOW_MS - round(1000 * more.pop("lag_s", 1.0))
     usual = {
         "unit": name, "kind": "apply", "pipeline": name.split("/")[1], "health": "running", "reason": None,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from producer.start.topic_recovery import TableTail, TopicFindings, peek_last_events, scan_topics
-from producer.tables import BegunCopy
+from producer.tables import BegunCopy, TableName
 from schemas.table.model import Table
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import Chunk, LogRows
@@ -31,6 +31,10 @@ def topics(*values: bytes, low: int = 0) -> Topics:
     return found
 
 
+def scan(broker: Topics, anchors: dict[TableName, Anchor]) -> dict[str, TopicFindings]:
+    return scan_topics(broker, {TOPIC: anchors}, {TOPIC: broker.get_bounds(TOPIC)})
+
+
 ANCHORED = [
     (Anchor(definition=0, end=-1), [], (0, 6)),  # nothing was acknowledged: all is read
     (Anchor(definition=0, end=3), [(0, 1)], (4, 6)),
@@ -46,15 +50,13 @@ def test_a_start_reads_the_anchored_events_and_what_is_behind_them(
 ) -> None:
     """Of a topic of billions of rows."""
     broker = topics(*(row(n) for n in range(6)))
-    found = scan_topics(broker, {TOPIC: {ACCT: anchor}})
+    found = scan(broker, {ACCT: anchor})
     assert [(start, end) for _, start, end in broker.read_ranges] == [*anchored, behind]
     assert found[TOPIC].end == 6
 
 
 def test_a_topic_without_an_anchor_is_read_whole() -> None:
-    found = scan_topics(
-        topics(event(DEFINED, definition=table()), row(0), event((0, 3, 300, -5), chunk=CHUNK)), {TOPIC: {}}
-    )
+    found = scan(topics(event(DEFINED, definition=table()), row(0), event((0, 3, 300, -5), chunk=CHUNK)), {})
     tail = found[TOPIC].tables[ACCT]
     assert tail.definitions == {DEFINED: table()}
     assert (tail.marker_offset, [each.chunk for each in tail.markers]) == (2, [CHUNK])
@@ -64,7 +66,7 @@ def test_a_topic_without_an_anchor_is_read_whole() -> None:
 @pytest.mark.parametrize(("low", "cut"), [(0, False), (2, False), (3, True)])
 def test_a_topic_is_cut_where_events_that_no_record_knew_are_gone(low: int, cut: bool) -> None:
     broker = topics(*(row(n) for n in range(5)), low=low)
-    assert scan_topics(broker, {TOPIC: {ACCT: Anchor(definition=0, end=1)}})[TOPIC].cut == cut
+    assert scan(broker, {ACCT: Anchor(definition=0, end=1)})[TOPIC].cut == cut
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,7 @@ def test_the_record_knows_the_highest_position_up_to_its_anchor(
 ) -> None:
     broker = topics(event(DEFINED, definition=table()), row(5), event(behind, op="c"))
     anchors = {ACCT: Anchor(definition=0, end=1, highest=anchored)}
-    assert scan_topics(broker, {TOPIC: anchors})[TOPIC].highest == highest
+    assert scan(broker, anchors)[TOPIC].highest == highest
 
 
 def test_a_topic_that_nobody_knows_is_looked_at_by_its_last_event() -> None:

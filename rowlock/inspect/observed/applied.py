@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from consumer.ordering.model import ApplyUnit, LaneProgress, UnitState
+from consumer.ordering.progress import find_lost_offsets
 from consumer.spark.pipeline import build_pipeline_routes
 from consumer.tables.router import resolve_route
 from consumer.tables.stored import decode_stored, read_debt
@@ -68,16 +69,6 @@ class AppliedUnit:
         return None if self.has_lost_events else count_lag(self.offset, self.span)
 
 
-def is_topic_lost(slowest: LaneProgress | None, topic_id: str, span: OffsetSpan) -> bool:
-    """Return whether progress of a topic says nothing about it, because it was created again or has lost its
-    last records. `topic_id`: "" if not known.
-    """
-    if slowest is None:
-        return False
-    is_other = topic_id not in ("", slowest.topic_id) and bool(slowest.topic_id)
-    return is_other or slowest.offset >= span.high
-
-
 def count_lag(offset: int, span: OffsetSpan) -> int:
     """Return how many offsets of a topic are not applied, given the highest applied offset of its
     slowest lane.
@@ -116,7 +107,7 @@ class AppliedReader:
         slowest = min(lanes, key=lambda lane: lane.offset, default=None)
         held = len(session.read_quarantine(unit)) if name.topic in known else 0
         span = self._kafka.read_span(name.topic)  # after the progress, so that it is not lower
-        lost = is_topic_lost(slowest, topic_id, span)
+        lost = bool(lanes) and find_lost_offsets(lanes, topic_id or lanes[0].topic_id, span.high) is not None
         found = self._with_topic(session, AppliedUnit(name, slowest, state, span, held, lost))
         if not found.late:
             return found
