@@ -67,7 +67,9 @@ class Link(Protocol):
     def locks(self) -> ServerLocks: ...
 
     def read_certificate_expiry(self) -> datetime | None:
-        """Return when the certificate expires that the server presents; None: without TLS."""
+        """Return when the certificate expires that the server presents; None: without TLS. Needed only where
+        targets can have `tls`.
+        """
 
     def ping(self) -> bool: ...
 

@@ -129,8 +129,7 @@ def connected(path: str) -> sqlite3.Connection:
 
 
 class SqliteLocks:
-    """`consumer.targets.dialect_components.ServerLocks`: no session can see or end another
-    process's transaction."""
+    """`dialect_components.ServerLocks`: no session can see or end the transaction of another process."""
 
     def end_blockers_of(self, waiting: int) -> list[int]:
         return []
@@ -190,9 +189,6 @@ class SqliteLink:
     def roll_back(self) -> None:
         if self._raw is not None and self._raw.in_transaction:
             self._raw.rollback()
-
-    def read_certificate_expiry(self) -> None:
-        """Return None: a file has no certificate."""
 
     def get_connection_id(self) -> int:
         return id(self.raw)
