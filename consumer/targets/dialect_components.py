@@ -67,9 +67,7 @@ class Link(Protocol):
     def locks(self) -> ServerLocks: ...
 
     def read_certificate_expiry(self) -> datetime | None:
-        """Return when the certificate expires that the server presents; None: without TLS. Needed only where
-        targets can have `tls`.
-        """
+        """Return when the certificate expires that the server presents; None: without TLS."""
 
     def ping(self) -> bool: ...
 

@@ -190,6 +190,8 @@ class SqliteLink:
         if self._raw is not None and self._raw.in_transaction:
             self._raw.rollback()
 
+    def read_certificate_expiry(self) -> None: ...
+
     def get_connection_id(self) -> int:
         return id(self.raw)
 
@@ -208,9 +210,7 @@ class SqliteLink:
         except (sqlite3.Error, OverflowError) as error:
             name = str(getattr(error, "sqlite_errorname", ""))
             kind = ERROR_CLASSES.get(name) or ERROR_CLASSES.get(name[:17], TransientError)
-            if str(error).startswith(
-                "no such table"
-            ):  # SQLite has no code of its own for it, and no translations
+            if str(error).startswith("no such table"):  # it has no code of its own, and no translations
                 kind = TableMissingError
             raise kind(f"SQLite at {self._path}: {error} ({name})") from error
 
@@ -320,10 +320,8 @@ class SqliteApplier:
             for index, at in zip(table.table.unique, table.unique_at, strict=True):
                 same = " AND ".join(f"{quote(column)} = %s" for column in index.columns)
                 where, params = f"{same} AND NOT ({own})", [*(row[i] for i in at), *own_params]
-                rows, names = (
-                    self._link.execute(f"SELECT * FROM {name} WHERE {where}", params),
-                    self._link.columns,
-                )
+                rows = self._link.execute(f"SELECT * FROM {name} WHERE {where}", params)
+                names = self._link.columns
                 for values in rows:
                     whole = orjson.dumps(dict(zip(names, values, strict=True))).decode()
                     reported = [unit.pipeline, unit.topic, f"{table.schema}.{table.name}", whole, displacing]
