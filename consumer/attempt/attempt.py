@@ -17,7 +17,12 @@ import structlog
 from consumer.attempt.applier import SignalsFor
 from consumer.attempt.attempt_state import AttemptState
 from consumer.attempt.copies.begin import decode_copy_begin, move_to_copy_begin
-from consumer.attempt.copies.copies import build_copy_chunk, build_removed_rows_error, can_sweep_keys
+from consumer.attempt.copies.copies import (
+    build_copy_chunk,
+    build_removed_rows_error,
+    can_sweep_keys,
+    changes_stored_definition,
+)
 from consumer.attempt.copies.new_topic import move_to_new_topic
 from consumer.attempt.copies.snapshots import begin_snapshot, compute_mark_before_snapshot, finish_snapshot
 from consumer.attempt.effects import (
@@ -29,8 +34,15 @@ from consumer.attempt.effects import (
     StopUnit,
     ask_driver,
 )
+from consumer.attempt.evolution.in_target import resolve_target
 from consumer.attempt.evolution.next_definition import DefinitionSwitch
-from consumer.attempt.operations import CloseQuarantineBefore, Operation, TruncateTarget, WriteUnit
+from consumer.attempt.operations import (
+    CloseQuarantineBefore,
+    ForgetKeptRows,
+    Operation,
+    TruncateTarget,
+    WriteUnit,
+)
 from consumer.attempt.readers.reader import (
     KeysRead,
     ReaderItem,
@@ -202,7 +214,8 @@ class Attempt:
                     snapshot_begin[1].table, AdoptDefinition(rewrite=True), mark
                 )
             return snapshot_begin is not None
-        if not (yield from move_to_copy_begin(spec, state.progress, error)):
+        keeps = stored is not None and resolve_target(spec, stored.table).keeps_removed_rows
+        if not (yield from move_to_copy_begin(spec, state.progress, error, stored if keeps else None)):
             return False
         log.info("unit skips to a copy", topic=spec.unit.topic, skipped=error.seen[:300])
         yield from state.begin_attempt()
@@ -301,10 +314,14 @@ class Attempt:
         state, active = self._state, self._state.active_definition
         if active is None:
             return
-        operations: list[Operation] = [
-            TruncateTarget(active.target, active.routed.where),
-            CloseQuarantineBefore(mark[0], f"the source's table was emptied at offset {mark[0]}"),
-        ]
+        why = f"the source's table was emptied at offset {mark[0]}"
+        operations: list[Operation] = [CloseQuarantineBefore(mark[0], why)]
+        if active.stored.has_kept_rows and active.routed.keeps_removed_rows:
+            yield from state.copies.remove_all_rows(active, state.progress)
+        else:
+            operations.insert(0, TruncateTarget(active.target, active.routed.where))
+            if active.stored.has_kept_rows:
+                operations.append(ForgetKeptRows())
         lanes = state.progress.list_lanes_below(mark)
         yield from retry_transient(lambda: state.progress.move_lanes(lanes, mark, operations))
         held = [entry for entry in state.quarantine if entry.offset >= mark[0]]
@@ -329,7 +346,7 @@ class Attempt:
         if not can_sweep_keys(self.spec, active):
             raise build_removed_rows_error(topic, active, mark[0], removed.ddl)
         yield from state.drain()
-        stored = active.stored.add_debt(removed)
+        stored = active.stored.add_debt(removed, kept=active.routed.keeps_removed_rows)
         log.info("rows removed at the source", pipeline=self.spec.unit.pipeline, topic=topic, sql=removed.ddl)
         operations: list[Operation] = [WriteUnit(UnitState(stored.encode(), None, None))]
         lanes = state.progress.list_lanes_below(mark)
@@ -354,7 +371,7 @@ class Attempt:
             return
         yield from state.drain()
         held = yield from state.copies.apply_chunk_marker(chunk, mark, active, state.progress)
-        if held is not None and active.stored.is_debt_paid(chunk.begins):
+        if held is not None and changes_stored_definition(active, chunk.begins):
             yield from state.close()
             yield from state.begin_attempt()
         elif held is not None:

@@ -173,6 +173,21 @@ class LookUpKeys(Effect[Sequence[Key]]):
     keys: Sequence[Key]
 
 
+@dataclass(frozen=True, slots=True)
+class FindKeptKeys(Effect[Sequence[str]]):
+    """Find those of `keys` whose rows of `table` ("schema.name") the unit keeps although the source removed
+    them. Keys are in the form of `format_entry_key`.
+    """
+
+    table: str
+    keys: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class FindKeptRows(Effect[bool]):
+    """Find out whether the unit keeps any row that the source removed."""
+
+
 # --- the definition
 
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 from consumer.ordering.model import (
     ChangeId,
+    KeptRows,
     LaneProgress,
     QuarantineEntry,
     ReducedChanges,
@@ -101,6 +102,18 @@ class SupersedeDisplaced:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordKeptRows:
+    """Record rows that stay in the target although the source removed them. It may be repeated."""
+
+    kept: KeptRows
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetKeptRows:
+    """Forget all rows that the unit keeps."""
+
+
+@dataclass(frozen=True, slots=True)
 class WriteProgress:
     """Write lane rows."""
 
@@ -179,6 +192,8 @@ PlainOperation = (
     | DropQuarantined
     | TruncateTarget
     | MarkOperation
+    | RecordKeptRows
+    | ForgetKeptRows
     | WriteProgress
     | WriteUnit
     | ReplaceLaneRows

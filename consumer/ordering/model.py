@@ -6,7 +6,7 @@ Plain data without I/O. Rows are tuples of wire values (schemas/table/model.py) 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Literal
@@ -102,6 +102,8 @@ class TargetTable:
     """The topic of a table that is written as events: every change is written, not the net change."""
     lossy: tuple[LossyColumn, ...] = ()
     """Columns of the real table in which the server would change a value silently."""
+    has_kept_rows: bool = False
+    """Whether `rowlock_kept` may have keys of the table: a key that is written or deleted leaves it."""
 
     @property
     def schema(self) -> str:
@@ -167,6 +169,12 @@ class NetChange:
     def rows(self) -> Iterator[Row]:
         """The rows after the change."""
         return chain(self.snapshot, self.replaces, self.updates)
+
+    def list_keys_of_new_rows(self) -> list[Key]:
+        """Return the keys whose former row, if there was one, is not the row after the change."""
+        at = self.table.key_at
+        written = (tuple(row[i] for i in at) for row in chain(self.snapshot, self.replaces))
+        return [*self.deletes, *written]
 
 
 @dataclass(slots=True)
@@ -271,6 +279,19 @@ def parse_entry_key(text: str) -> Key:
     """Return the exact key of an entry (`QuarantineEntry.key`)."""
     key: Key = tuple(msgspec.json.decode(text))
     return key
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """Rows that the source removed by a statement and that stay in the target (`partitions: keep`)."""
+
+    table: str
+    """The target table, "schema.name"."""
+    keys: Sequence[str]
+    """Keys as the target shows them, in the form of `format_entry_key`."""
+    offset: int
+    """Kafka offset of the statement's event."""
+    statement: str
 
 
 @dataclass(frozen=True, slots=True)

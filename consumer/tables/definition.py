@@ -171,7 +171,7 @@ def prepare_definition(
             expected = build_stored_table(stored, routed)
             stored = _record_unmapped(stored, expected, there, routed, same)
             expected = select_written_columns(expected, there, routed.policy)
-            target = build_target_table(expected, there, added)
+            target = with_(build_target_table(expected, there, added), has_kept_rows=stored.has_kept_rows)
     except (TargetConfigError, SchemaError) as error:
         raise UnitStoppedError.from_problem(error.problem) from error
     written = omit_unwritten_columns(source, stored.names, expected.column_names)

@@ -50,6 +50,8 @@ class TableRoute:
     topic: TopicOptions | None = None
     renames: tuple[tuple[str, str], ...] = ()
     """(column, its name in the target) pairs."""
+    keeps_removed_rows: bool = False
+    """See ResolvedRoute."""
 
     @classmethod
     def build_routes(
@@ -67,6 +69,7 @@ class TableRoute:
                 each.schema_changes or config.schema_changes,
                 None if topics is None else build_topic_options(each.kafka or TopicConfig(), topics),
                 tuple(each.rename.columns.items()),
+                each.partitions == "keep",
             )
             for each in config.routes
         )
@@ -103,6 +106,8 @@ class ResolvedRoute:
     """Options of a topic; they name columns as its records do."""
     renames: tuple[tuple[str, str], ...] = ()
     """(column, its name in the target) pairs."""
+    keeps_removed_rows: bool = False
+    """Whether rows stay in the target that the source removed by DROP or TRUNCATE PARTITION."""
 
     @property
     def added_names(self) -> tuple[str, ...]:
@@ -128,7 +133,9 @@ def resolve_route(routes: Iterable[TableRoute], source: str, db: str, table: str
             schema, name = fill_place(route.to, words)
             added = tuple((column, fill_template(template, words)) for column, template in route.add)
             topic = None if route.topic is None else _rename_in_options(route.topic, dict(route.renames))
-            return ResolvedRoute(schema, name, added, route.policy, topic, route.renames)
+            return ResolvedRoute(
+                schema, name, added, route.policy, topic, route.renames, route.keeps_removed_rows
+            )
     return None
 
 

@@ -29,6 +29,7 @@ class _ExtraFields(msgspec.Struct, omit_defaults=True):
     unmapped_columns: tuple[str, ...] = msgspec.field(name="unwritten", default=())
     snapshot: tuple[int, int] | None = msgspec.field(name="snapshot", default=None)
     removed: RemovedRows | None = msgspec.field(name="removed", default=None)
+    has_kept_rows: bool = msgspec.field(name="kept", default=False)
 
 
 _SAME = tuple(name for name in _ExtraFields.__struct_fields__ if name != "written_as")
@@ -65,6 +66,8 @@ class StoredDefinition:
     removed: RemovedRows | None = None
     """The unit's debt: rows that the source has removed by statements, and that the target may still have,
     until a key sweep or a copy has ended."""
+    has_kept_rows: bool = False
+    """Whether `rowlock_kept` may have rows of the unit (`partitions: keep`)."""
 
     def build_successor(
         self,
@@ -75,7 +78,8 @@ class StoredDefinition:
     ) -> StoredDefinition:
         """Return the definition that is stored for `table`, written as the arguments describe.
 
-        `rows_missing` and `emptied_at` are reset; `columns_stable_since`, `snapshot` and `removed` stay.
+        `rows_missing` and `emptied_at` are reset; `columns_stable_since`, `snapshot`, `removed` and
+        `has_kept_rows` stay.
         """
         return replace(
             self,
@@ -87,9 +91,14 @@ class StoredDefinition:
             emptied_at=None,
         )
 
-    def add_debt(self, removed: RemovedRows) -> StoredDefinition:
-        """Return the definition with the debt of one more statement."""
-        return replace(self, removed=removed.add_statement(self.removed))
+    def add_debt(self, removed: RemovedRows, *, kept: bool) -> StoredDefinition:
+        """Return the definition with the debt of one more statement.
+
+        `kept`: its sweep records the removed rows as kept.
+        """
+        return replace(
+            self, removed=removed.add_statement(self.removed), has_kept_rows=self.has_kept_rows or kept
+        )
 
     def is_debt_paid(self, begins: int) -> bool:
         """Return whether there is a debt that is paid by the end of a copy that began at the offset

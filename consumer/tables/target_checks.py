@@ -34,13 +34,36 @@ def judge_target_table(
     session's errors.
     """
     twice = find_duplicate_columns(stored, routed, session.column_names)
-    return twice or check_table(
+    if twice:
+        return twice
+    expected = build_stored_table(stored, routed)
+    found = check_table(
         session,
-        build_stored_table(stored, routed),
+        expected,
         added=routed.added_names,
         leaves_out=routed.policy == "ignore",
         sources=sources,
     )
+    return [*found, *_find_foreign_key_columns(session, expected, routed)]
+
+
+def _find_foreign_key_columns(session: UnitTarget, expected: Table, routed: ResolvedRoute) -> list[Finding]:
+    """Return a finding if the route keeps removed rows, but a key of the source does not give the target's:
+    no key sweep can find these rows.
+    """
+    real = session.read_table(expected.db, expected.name) if routed.keeps_removed_rows else None
+    more = set() if real is None else {*real.key.columns} - {*expected.key.columns}
+    if not more:
+        return []
+    return [
+        Finding(
+            "error",
+            f"target table {expected.db}.{expected.name}",
+            f"its key has the further columns {sorted(more)}, so rowlock cannot find the rows that "
+            "`partitions: keep` is to keep",
+            f"make its key {list(expected.key.columns)}, or set `partitions: follow` for its route",
+        )
+    ]
 
 
 def find_table_misfit(

@@ -10,11 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import groupby
 
 import orjson
 
-from consumer.ordering.model import ApplyUnit, LaneProgress, QuarantineEntry, ResolvedEntry, UnitState
+from consumer.ordering.model import (
+    ApplyUnit,
+    KeptRows,
+    LaneProgress,
+    QuarantineEntry,
+    ResolvedEntry,
+    UnitState,
+)
 from consumer.targets.displaced_rows import MARKED
 from consumer.targets.sql import Fragment, Params, Syntax, qualify_table, render_placeholders
 from schemas.wire.position import Position
@@ -52,6 +60,11 @@ _TABLES: dict[str, tuple[int, dict[str, str]]] = {
         {"id": "id", "pipeline": "name", "topic": "topic", "table_name": "text", "row_data": "text",
          "displaced_by": "text", "displaced_at": "now"},
     ),
+    "rowlock_kept": (
+        3,
+        {"pipeline": "name", "topic": "topic", "key_digest": "name", "table_name": "text", "row_key": "text",
+         "kafka_offset": "big", "statement": "text", "kept_at": "now"},
+    ),
 }  # fmt: skip
 
 #: The rights that sessions need on the tables, in addition to creating them.
@@ -61,6 +74,7 @@ _RIGHTS = {
     "rowlock_quarantine": ("SELECT", "INSERT", "DELETE"),
     "rowlock_quarantine_closed": ("INSERT",),
     "rowlock_displaced": ("SELECT", "INSERT", "UPDATE"),
+    "rowlock_kept": ("SELECT", "INSERT", "DELETE"),
 }
 
 #: The condition for the rows of an apply unit.
@@ -451,6 +465,73 @@ class DisplacedStatements:
         return text, [by, *ids]
 
 
+_KEPT_COLUMNS = ("pipeline", "topic", "key_digest", "table_name", "row_key", "kafka_offset", "statement")
+
+
+@dataclass(frozen=True, slots=True)
+class KeptStatements:
+    """Statements on `rowlock_kept`: the keys of rows that the source removed and that stay in the target.
+
+    A table is named "schema.name", a key is as entries of the quarantine have it. An index cannot hold a key
+    of any length, so the rows are found by a digest of table and key.
+    """
+
+    tables: BookkeepingTables
+
+    def build_insert(self, unit: ApplyUnit, kept: KeptRows) -> list[Fragment]:
+        """Insert keys."""
+        table, about = kept.table, (kept.offset, kept.statement)
+        return [
+            (
+                self.tables.build_insert("rowlock_kept", _KEPT_COLUMNS, len(some)),
+                [
+                    value
+                    for key in some
+                    for value in (
+                        unit.pipeline, unit.topic, digest_kept_key(table, key), table, key, *about,
+                    )
+                ],
+            )
+            for some in _split_keys(kept.keys)
+        ]  # fmt: skip
+
+    def build_select(self, unit: ApplyUnit, table: str, keys: Sequence[str]) -> list[Fragment]:
+        """Select the digests of those of `keys` that are in the table."""
+        return [(f"SELECT key_digest {text}", params) for text, params in self._find(unit, table, keys)]
+
+    def build_delete(self, unit: ApplyUnit, table: str, keys: Sequence[str]) -> list[Fragment]:
+        """Delete keys, those that are in the table."""
+        return [(f"DELETE {text}", params) for text, params in self._find(unit, table, keys)]
+
+    def _find(self, unit: ApplyUnit, table: str, keys: Sequence[str]) -> list[Fragment]:
+        kept = self.tables.qualify_name("rowlock_kept")
+        return [
+            (
+                f"FROM {kept} WHERE {_OF_UNIT} AND key_digest IN {render_placeholders(len(some))}",
+                [unit.pipeline, unit.topic, *(digest_kept_key(table, key) for key in some)],
+            )
+            for some in _split_keys(keys)
+        ]
+
+    def build_delete_all(self, unit: ApplyUnit) -> Fragment:
+        text = f"DELETE FROM {self.tables.qualify_name('rowlock_kept')} WHERE {_OF_UNIT}"
+        return text, [unit.pipeline, unit.topic]
+
+    def build_select_any(self, unit: ApplyUnit) -> Fragment:
+        """Select the digest of one key of the unit, if there is any."""
+        text = f"SELECT key_digest FROM {self.tables.qualify_name('rowlock_kept')} WHERE {_OF_UNIT}"
+        return self.tables.syntax.page(text, "key_digest", 1), [unit.pipeline, unit.topic]
+
+
+def digest_kept_key(table: str, key: str) -> str:
+    """Return what `rowlock_kept` finds a key of the table by."""
+    return blake2b(f"{table}\n{key}".encode(), digest_size=24).hexdigest()
+
+
+def _split_keys(keys: Sequence[str]) -> list[Sequence[str]]:
+    return [keys[at : at + ENTRIES_A_STATEMENT] for at in range(0, len(keys), ENTRIES_A_STATEMENT)]
+
+
 class Bookkeeping:
     """Statements on the bookkeeping tables in `schema`."""
 
@@ -461,3 +542,4 @@ class Bookkeeping:
         self.units = UnitStatements(self.tables)
         self.quarantine = QuarantineStatements(self.tables)
         self.displaced = DisplacedStatements(self.tables)
+        self.kept = KeptStatements(self.tables)

@@ -29,10 +29,18 @@ from consumer.errors import (
     UniqueViolationError,
 )
 from consumer.ordering.fencing_tokens import compute_next_epoch
-from consumer.ordering.model import ApplyUnit, LaneProgress, QuarantineEntry, ResolvedEntry, UnitState
+from consumer.ordering.model import (
+    ApplyUnit,
+    KeptRows,
+    LaneProgress,
+    QuarantineEntry,
+    ResolvedEntry,
+    UnitState,
+)
 from consumer.targets.bookkeeping import (
     NO_STATE,
     Bookkeeping,
+    digest_kept_key,
     parse_lane_row,
     parse_quarantine_row,
     parse_resolved_row,
@@ -235,6 +243,15 @@ class SqlProgressWriter:
         for by, ids in yield_superseded_marks(map(parse_displaced_row, rows), table, before, why):
             self._link.execute(*self._books.displaced.build_mark(by, ids))
 
+    def record_kept_rows(self, kept: KeptRows) -> None:
+        """Record rows that stay in the target although the source removed them. It may be repeated."""
+        self._run_fragments(self._books.kept.build_delete(self._unit, kept.table, kept.keys))
+        self._run_fragments(self._books.kept.build_insert(self._unit, kept))
+
+    def forget_kept_rows(self) -> None:
+        """Forget all rows that the unit keeps; they stay in the target until a sweep deletes them."""
+        self._link.execute(*self._books.kept.build_delete_all(self._unit))
+
     def _run_fragments(self, fragments: Sequence[Fragment]) -> None:
         for fragment in fragments:
             self._link.execute(*fragment)
@@ -368,6 +385,22 @@ class SqlProgressStore:
             lambda: self._run_fragment(self._books.quarantine.select_closed(unit, most))
         )
         return [parse_resolved_row(row) for row in found]
+
+    def find_kept_keys(self, unit: ApplyUnit, table: str, keys: Sequence[str]) -> list[str]:
+        """Return those of `keys` (in the form of `format_entry_key`) whose rows of `table` ("schema.name")
+        the unit keeps.
+        """
+
+        def run() -> set[str]:
+            fragments = self._books.kept.build_select(unit, table, keys)
+            return {str(row[0]) for fragment in fragments for row in self._run_fragment(fragment)}
+
+        found = self._run_unguarded(run)
+        return [key for key in keys if digest_kept_key(table, key) in found]
+
+    def has_kept_rows(self, unit: ApplyUnit) -> bool:
+        """Return whether the unit keeps any row."""
+        return bool(self._run_unguarded(lambda: self._run_fragment(self._books.kept.build_select_any(unit))))
 
     def count_displaced_rows(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
         """Return topic → number of rows in `rowlock_displaced` that are `superseded` or not; topics

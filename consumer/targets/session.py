@@ -9,7 +9,14 @@ from datetime import datetime
 import structlog
 
 from consumer.errors import TransientError
-from consumer.ordering.model import ApplyUnit, LaneProgress, NetChange, TargetTable, UnitState
+from consumer.ordering.model import (
+    ApplyUnit,
+    LaneProgress,
+    NetChange,
+    TargetTable,
+    UnitState,
+    format_entry_key,
+)
 from consumer.targets.alterations import AlterTable, DropTable
 from consumer.targets.bookkeeping import Bookkeeping, parse_units_by_topic
 from consumer.targets.checks.rights import MissingRight, RequiredRights, TablePlace
@@ -64,7 +71,20 @@ class SqlTransaction(SqlProgressWriter):
         Raises TransientError, RefusedError, UniqueViolationError; after any of them the transaction is
         rolled back by leaving the block.
         """
-        return self._applier.apply_net_change(self._unit, net, displacing) if net.size else 0
+        if not net.size:
+            return 0
+        if net.table.has_kept_rows:
+            self._release_kept_rows(net)
+        return self._applier.apply_net_change(self._unit, net, displacing)
+
+    def _release_kept_rows(self, net: NetChange) -> None:
+        """Forget the kept rows that `net` deletes or writes anew: from now on the log decides on their keys.
+
+        A kept row has no row at the source, so what comes first is never an update in place.
+        """
+        keys = list(map(format_entry_key, net.list_keys_of_new_rows()))
+        table = f"{net.table.schema}.{net.table.name}"
+        self._run_fragments(self._books.kept.build_delete(self._unit, table, keys))
 
     def truncate_table(self, table: TargetTable, where: dict[str, str] | None) -> None:
         """Delete all rows, or only those with the values `where` in added columns.

@@ -175,13 +175,14 @@ def verify_lines(result: PairResult, shown: int = SHOWN) -> list[str]:
     label = result.pair.label
     if result.problem:
         return [f"CANNOT COMPARE {label}: {result.problem}"]
+    kept = f", kept: {result.kept:,}" if result.kept else ""
     if result.equal:
-        return [f"equal     {label}: {result.rows:,} rows"]
+        return [f"equal     {label}: {result.rows:,} rows{kept}"]
     if not result.findings:
         return [f"NOT COMPARED TO THE END {label}: {result.rows:,} rows of the source were compared"]
     more = " at least" if result.more else ""
     rest = "; the rows after them were not compared" if not result.complete else ""
-    lines = [f"DIFFERENT {label}:{more} {len(result.findings):,} of {result.rows:,} rows{rest}"]
+    lines = [f"DIFFERENT {label}:{more} {len(result.findings):,} of {result.rows:,} rows{kept}{rest}"]
     for finding in result.findings[:shown]:
         key = ", ".join(map(repr, finding.key))
         columns = f" in {', '.join(finding.columns)}" if finding.columns else ""

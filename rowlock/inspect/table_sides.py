@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from consumer.ordering.model import TargetTable, UnitState
+from consumer.ordering.model import ApplyUnit, TargetTable, UnitState, format_entry_key
 from consumer.tables.column_names import omit_unwritten_columns
 from consumer.tables.router import build_stored_table, build_target_table, select_written_columns
 from consumer.tables.stored import StoredDefinition, decode_stored
@@ -35,13 +35,16 @@ class TableSides:
     where: Mapping[str, str] | None
     page: int
     source_key: tuple[int, ...]  # ordinals of the source's key columns in the target's row
+    keeper: ApplyUnit | None
+    """The unit, if it may keep rows that the source removed (`partitions: keep`)."""
 
     @classmethod
     def open(cls, pair: TablePair, left: RowsView, right: SqlSession, page: int) -> TableSides:
         """Open both sides. Raises TargetConfigError if the target table does not fit, CommandError if it
         does not exist.
         """
-        names = find_target_names(pair, read_known_units(right, pair.pipeline))
+        units = read_known_units(right, pair.pipeline)
+        names = find_target_names(pair, units)
         real = right.read_table(pair.routed.schema, pair.routed.table)
         if real is None:
             raise CommandError(f"the target has no table {pair.routed.schema}.{pair.routed.table}")
@@ -54,8 +57,9 @@ class TableSides:
         values = tuple(value for _, value in pair.routed.added)
         at = shown.find_ordinals(shown.key.columns)
         return cls(
-            left, right, source, target, TableShape.from_table(target), values, pair.routed.where, page, at
-        )
+            left, right, source, target, TableShape.from_table(target), values, pair.routed.where, page, at,
+            _find_keeper(pair, units),
+        )  # fmt: skip
 
     def yield_source_pages(self) -> Iterator[dict[Key, Row]]:
         after: Row | None = None
@@ -83,6 +87,16 @@ class TableSides:
     def fetch_target_rows(self, keys: Iterable[Key]) -> dict[Key, Row]:
         return self.shape.map_by_key(fetch_rows_by_key(self.right, self.target, list(keys)))
 
+    def find_kept_keys(self, keys: Iterable[Key]) -> set[Key]:
+        """Return those of `keys` whose rows the target keeps although the source removed them."""
+        if self.keeper is None:
+            return set()
+        texts, place = (
+            {format_entry_key(key): key for key in keys},
+            f"{self.target.schema}.{self.target.name}",
+        )
+        return {texts[text] for text in self.right.find_kept_keys(self.keeper, place, list(texts))}
+
     def _build_key(self, row: Row | None) -> Key | None:
         return None if row is None else tuple(row[i] for i in self.source_key)
 
@@ -94,14 +108,26 @@ def find_target_names(pair: TablePair, units: Mapping[str, UnitState]) -> Mappin
     `units`: topic → state of the pipeline's units.
     """
     renames = pair.routed.select_renames(pair.table)
+    found = _find_unit(pair, units)
+    if found is None:
+        return renames
+    stored = found[1]
+    new = {*pair.table.column_names}.difference(stored.table.column_names)
+    return {name: there for name, there in renames.items() if name in new} | dict(stored.names)
+
+
+def _find_unit(pair: TablePair, units: Mapping[str, UnitState]) -> tuple[str, StoredDefinition] | None:
+    """Return the topic and the stored definition of the pair's unit; None if it has no definition yet."""
     place = (pair.table.db, pair.table.name)
     for topic, state in units.items():
-        stored = (
-            decode_stored(state.definition)
-            if state.definition and parse_topic_source(topic) == pair.source
-            else None
-        )
-        if stored is not None and (stored.table.db, stored.table.name) == place:
-            new = {*pair.table.column_names}.difference(stored.table.column_names)
-            return {name: there for name, there in renames.items() if name in new} | dict(stored.names)
-    return renames
+        if state.definition and parse_topic_source(topic) == pair.source:
+            stored = decode_stored(state.definition)
+            if (stored.table.db, stored.table.name) == place:
+                return topic, stored
+    return None
+
+
+def _find_keeper(pair: TablePair, units: Mapping[str, UnitState]) -> ApplyUnit | None:
+    """Return the pair's unit if its route keeps rows that the source removed, and there may be any."""
+    found = _find_unit(pair, units) if pair.routed.keeps_removed_rows else None
+    return None if found is None or not found[1].has_kept_rows else ApplyUnit(pair.pipeline, found[0])

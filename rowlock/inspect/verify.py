@@ -12,7 +12,7 @@ different.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol, Self, cast
@@ -62,6 +62,8 @@ class PairResult:
     pair: TablePair
     rows: int = 0
     """Compared rows of the source."""
+    kept: int = 0
+    """Rows that the source removed by statements and that the target keeps (`partitions: keep`)."""
     findings: list[RowDifference] = field(default_factory=list)
     complete: bool = False
     """Whether every row of both sides was compared; otherwise reading ended after as many differences as
@@ -76,7 +78,7 @@ class PairResult:
 
     @property
     def equal(self) -> bool:
-        """True if all rows were compared, and all are equal."""
+        """True if all rows were compared, and all are equal; kept rows do not count."""
         return self.complete and not self.findings and not self.problem
 
     def as_dict(self) -> dict[str, object]:
@@ -89,6 +91,7 @@ class PairResult:
             "target": pair.target,
             "target_table": f"{pair.routed.schema}.{pair.routed.table}",
             "rows": self.rows,
+            "kept": self.kept,
             "equal": self.equal,
             "complete": self.complete,
             "more": self.more,
@@ -205,6 +208,9 @@ class ComparedSides(Protocol):
     def fetch_target_rows(self, keys: Iterable[Key]) -> Mapping[Key, Row]:
         """Return the target's present rows with these keys."""
 
+    def find_kept_keys(self, keys: Iterable[Key]) -> Collection[Key]:
+        """Return those of `keys` whose rows the target keeps although the source removed them."""
+
 
 @dataclass(slots=True)
 class _Comparison:
@@ -220,6 +226,8 @@ class _Comparison:
     limits: VerifyLimits
     rows: int = 0
     """Compared rows of the source."""
+    kept: int = 0
+    """Rows that the target keeps although the source removed them."""
     findings: list[RowDifference] = field(default_factory=list)
     more: bool = False
     """Whether there are, or may be, more differences than are kept."""
@@ -237,7 +245,9 @@ class _Comparison:
 
     def build_result(self, pair: TablePair, *, complete: bool = False, problem: str = "") -> PairResult:
         """Return what was found until now."""
-        return PairResult(pair, self.rows, self.findings, complete=complete, more=self.more, problem=problem)
+        return PairResult(
+            pair, self.rows, self.kept, self.findings, complete=complete, more=self.more, problem=problem
+        )
 
     def _compare_source_pages(self) -> bool:
         """Compare the source page by page. False: there are too many differences to continue."""
@@ -256,6 +266,10 @@ class _Comparison:
             source = self.sides.fetch_source_rows(target.values())
             # Rows on both sides were compared above; here only rows that the source lacks are new.
             alone = {key: row for key, row in target.items() if key not in source}
+            kept = self.sides.find_kept_keys(alone) if alone else ()
+            self.kept += len(kept)
+            for key in kept:
+                del alone[key]
             count += len(target)
             self.limits.on_page(self.rows, count)
             if not self._add_suspects({}, alone):

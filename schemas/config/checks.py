@@ -188,6 +188,8 @@ def _check_pipeline(name: str, pipeline: PipelineConfig, parts: ValidParts, docu
             )
     for i, route in enumerate(pipeline.routes):
         _check_route(route, pipeline.routes[:i], (*place, "routes", str(i)), document)
+        if route.partitions == "keep":
+            _check_kept_partitions(pipeline, parts, (*place, "routes", str(i), "partitions"), document)
 
 
 def _check_pace(pipeline: PipelineConfig, kind: str, place: tuple[str, ...], document: YamlDocument) -> None:
@@ -216,6 +218,24 @@ def _check_route(route: Route, earlier: list[Route], place: tuple[str, ...], doc
     for column, text in route.add.items():
         _check_placeholders(text, (*place, "add", column), document)
     _check_renames(route, (*place, "rename", "columns"), document)
+
+
+def _check_kept_partitions(
+    pipeline: PipelineConfig, parts: ValidParts, place: tuple[str, ...], document: YamlDocument
+) -> None:
+    """Add a problem if the target cannot keep rows that a statement removed, or if a source does not show
+    such statements.
+    """
+    target = parts.targets.get(pipeline.target)
+    if target is not None and find_target_kind(target.type).batches:
+        seen = f"a target of type {target.type!r} cannot keep rows that a statement removed"
+        document.add_problem(place, seen, "remove it: such a statement leads to a copy of the table")
+    for name in pipeline.sources:
+        source = parts.sources.get(name)
+        if source is not None and (source.type == "oracle" or source.events == "debezium"):
+            kind = "Debezium" if source.events == "debezium" else "an Oracle"
+            seen = f"of the source {name}, {kind} does not show which statements remove rows"
+            document.add_problem(place, seen, "remove it, or put that source into a pipeline of its own")
 
 
 def _check_renames(route: Route, place: tuple[str, ...], document: YamlDocument) -> None:

@@ -118,6 +118,13 @@ class Route(ConfigModel):
     schema_changes: SchemaChanges | None = Field(
         default=None, description="For the tables of this route, instead of the pipeline's setting."
     )
+    partitions: Literal["follow", "keep"] = Field(
+        default="follow",
+        description="Effect of DROP PARTITION, TRUNCATE PARTITION and CONVERT PARTITION at the source. "
+        "`follow`: the target deletes the rows that the statement removed. `keep`: they stay in the target, "
+        "through every later copy; `verify` counts them separately. Only for databases as targets, and "
+        "sources that rowlock captures from a binlog.",
+    )
     kafka: TopicConfig | None = Field(
         default=None,
         description="For a Kafka target: how its topics are written; `to` is then the topic "

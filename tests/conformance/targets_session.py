@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 from msgspec import structs
 
 from consumer.errors import CommitUnknownError, FencedError, TargetConfigError, TransientError
-from consumer.ordering.model import ApplyUnit, NetChange, QuarantineEntry, UnitState
+from consumer.ordering.model import ApplyUnit, KeptRows, NetChange, QuarantineEntry, UnitState
 from consumer.targets.session import SqlSession
 from rowlock.views.target import read_known_topics, read_known_units
 from schemas.clock import read_clock_ms
@@ -210,6 +211,32 @@ def test_quarantine_entries_come_back_in_order(target: Target) -> None:
     assert [each.error for each in session.read_quarantine(UNIT)] == ["another"]
     assert session.read_resolved_entries(UNIT, 9) == found
     assert session.read_quarantine(ApplyUnit("pipe", "other")) == []
+
+
+def test_kept_rows_are_listed_by_unit_and_end_with_a_write_of_their_key(target: Target) -> None:
+    """A key is longer than an index may be, and more than one statement takes are listed."""
+    session = target.open()
+    lane, other = Lane.start(session), ApplyUnit("pipe", "Topic")
+    table = replace(as_target(people(target.schema)), has_kept_rows=True)
+    session.create_table(table.table)
+    name = f"{target.schema}.people"
+    keys = [f"[{n}]" for n in range(1203)] + ['["' + "é" * 2000 + '"]']
+    assert not session.has_kept_rows(UNIT)
+    for _ in range(2):  # it may be repeated
+        with session.begin_transaction(UNIT, [lane.row]) as tx:
+            tx.record_kept_rows(KeptRows(name, keys, 7, "ALTER TABLE p DROP PARTITION 'ä'"))
+    assert session.find_kept_keys(UNIT, name, [*keys, "[9999]"]) == keys
+    assert session.find_kept_keys(UNIT, f"{name}2", keys) == []
+    assert session.find_kept_keys(other, name, keys) == []
+    assert (session.has_kept_rows(UNIT), session.has_kept_rows(other)) == (True, False)
+    rows = [(n, None, None, None, "x") for n in range(4)]
+    lane.apply_net_change(NetChange(table, deletes=[(5,)], replaces=[rows[1]], snapshot=[rows[2]]))
+    lane.apply_net_change(NetChange(table, updates=[rows[3]]))
+    lane.apply_net_change(NetChange(replace(table, has_kept_rows=False), deletes=[(6,)]))
+    assert set(keys) - set(session.find_kept_keys(UNIT, name, keys)) == {"[5]", "[1]", "[2]"}
+    with session.begin_transaction(UNIT, [lane.row]) as tx:
+        tx.forget_kept_rows()
+    assert not session.has_kept_rows(UNIT)
 
 
 def test_relayout_replaces_all_lanes(target: Target) -> None:

@@ -40,6 +40,7 @@ def _documented(entry: Any) -> bytes:
 _RESULT = PairResult(
     TablePair("to-hq", "branch1", KEYED, "hq", ResolvedRoute("public", "acct")),
     rows=17,
+    kept=5,
     findings=[RowDifference(Difference.DIFFERENT, ("north", "1"), ("age",), moving=True)],
     complete=True,
     more=True,

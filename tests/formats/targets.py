@@ -10,7 +10,7 @@ from typing import Any
 
 from consumer.ordering.lanes.batches import encode_displacing
 from consumer.ordering.layout import Layout, compute_fingerprint, compute_keys_fingerprint
-from consumer.ordering.model import ApplyUnit, LaneProgress, QuarantineEntry, TargetTable, UnitState
+from consumer.ordering.model import ApplyUnit, KeptRows, LaneProgress, QuarantineEntry, TargetTable, UnitState
 from consumer.tables.evolution.plans import ChangeMark, decode_mark
 from consumer.tables.router import TableRoute
 from consumer.tables.router import compute_routes_fingerprint as routes_fingerprint
@@ -64,6 +64,7 @@ def _stored() -> StoredDefinition:
         route_names={"age": "age_"},
         snapshot=(17, 18),
         removed=sample(RemovedRows),
+        has_kept_rows=True,
     )
 
 
@@ -128,6 +129,10 @@ def _displaced_by(lane: int) -> bytes:
 def _displaced_row(row: tuple[str, str, str]) -> bytes:
     text = BOOKS.displaced.build_insert(1)
     return _inserted((text, [UNIT.pipeline, UNIT.topic, *row]))
+
+
+def _kept_row(row: KeptRows) -> bytes:
+    return _inserted(*BOOKS.kept.build_insert(UNIT, row))
 
 
 def _tables(_: object) -> bytes:
@@ -269,6 +274,17 @@ STRUCTURES = (
         (
             Case("row", ("public.acct", "{}", "{}"), _displaced_row, None),
             Case("displaced_by", 2, _displaced_by, None),
+        ),
+    ),
+    Structure(
+        "rowlock_kept",
+        (
+            Case(
+                "row",
+                KeptRows("public.acct", ('[7,"north"]',), 4711, "ALTER TABLE acct DROP PARTITION p0"),
+                _kept_row,
+                None,
+            ),
         ),
     ),
     Structure("progress-topic", (Case("unit", _progress(), _pairs, _known),),

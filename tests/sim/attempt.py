@@ -165,6 +165,12 @@ class Attempt(AttemptActors):
     def _look_up_keys(self, effect: fx.LookUpKeys) -> Sequence[Key]:
         return self.target.look_up(effect.keys)
 
+    def _find_kept_keys(self, effect: fx.FindKeptKeys) -> Sequence[str]:
+        return [key for key in effect.keys if (self.query.unit, key) in self.target.kept]
+
+    def _find_kept_rows(self, _effect: fx.FindKeptRows) -> bool:
+        return any(unit == self.query.unit for unit, _ in self.target.kept)
+
     def _start_lanes(self, effect: fx.StartLanes) -> None:
         self.start(effect.lanes)
 
@@ -201,6 +207,8 @@ class Attempt(AttemptActors):
         after_a_step(fx.StopUnit, _stop_unit),
         after_a_step(fx.ListKeys, _list_keys),
         after_a_step(fx.LookUpKeys, _look_up_keys),
+        after_a_step(fx.FindKeptKeys, _find_kept_keys),
+        after_a_step(fx.FindKeptRows, _find_kept_rows),
         at_once(fx.RestoreDefinition, _restore_definition),
         at_once(fx.PrepareDefinition, _prepare_definition),
         after_a_step(fx.ExplainMisfit, lambda *_: None),
@@ -250,7 +258,8 @@ class Query:
         limits = LaneLimits(max_gather=world.max_gather, max_pending=world.max_pending, tries=8)
         return UnitSpec(
             unit=ApplyUnit("p", self.unit), source="s", epoch=self.epoch, topic_id="id",
-            routes=routes(self.branch), lanes=self.lanes, limits=limits, small_batch=world.small_batch,
+            routes=routes(self.branch, keeps=world.keeps), lanes=self.lanes, limits=limits,
+            small_batch=world.small_batch,
             real=self.real, copy_at=world.hint(self), patient=world.asking.random() < 0.6,
         )  # fmt: skip
 

@@ -57,6 +57,10 @@ class Rules:
     sweeps_see_the_statement: bool = True  # of which no row is left in what they read
     sweeps_keep_later_rows: bool = True  # rows that are written again after the statement stay
     sweeps_are_no_copies: bool = True  # no stopped unit goes on at the begin of a key sweep
+    sweeps_spare_kept_rows: bool = True  # what is listed as kept stays through every copy
+    debts_keep_rows: bool = True  # until a debt is paid, no row that the source lacks is deleted
+    skipped_statements_are_debts: bool = True  # also those that a stopped unit never read
+    written_keys_leave_the_list: bool = True  # the log decides on a kept key that is written again
     values_are_ticketed: bool = True  # tickets on before and after images
     halves_are_refused_apart: bool = True  # of a key move only what the target refuses is held
     deletes_settle: bool = True  # a delete is the final image of its key, also of one that is held
@@ -111,6 +115,10 @@ FINDINGS: dict[str, str] = {
     "seen": "sweeps_see_the_statement",
     "later rows": "sweeps_keep_later_rows",
     "no copy": "sweeps_are_no_copies",
+    "kept": "sweeps_spare_kept_rows",
+    "kept debt": "debts_keep_rows",
+    "kept skip": "skipped_statements_are_debts",
+    "kept again": "written_keys_leave_the_list",
     "tickets": "values_are_ticketed",
     "refused half": "halves_are_refused_apart",
     "settled": "deletes_settle",
@@ -132,6 +140,7 @@ _COPIES = {
 }
 _APPLIED = _COPIES | {"others": 0.2, "copies": 0.3, "repairs": 1}
 _REMOVES = {"removes": 0.4, "others": 0.1, "snapshot": 1, "prefill": 9, "alike": 1}
+_KEEPS = _REMOVES | {"keeps": 1, "quarantine": 0, "truncates": 0.0}
 _REFUSED = {"quarantine": 1, "poison": 0.2, "moves": 0.5, "others": 0.1}
 EMPHASIS: dict[str, dict[str, float]] = {
     "1": {"snapshot": 1},
@@ -182,6 +191,11 @@ EMPHASIS: dict[str, dict[str, float]] = {
     "seen": _REMOVES | {"snapshot": 0},
     "later rows": _REMOVES | {"transactions": 30},
     "no copy": _APPLIED | {"removes": 0.3, "transactions": 40},
+    "kept": _KEEPS | {"removes": 0.15, "copies": 0.5, "transactions": 30, "others": 0.8, "faults": 0.0},
+    "kept debt": _KEEPS,
+    "kept skip": _APPLIED
+    | {"removes": 0.3, "keeps": 1, "quarantine": 0, "transactions": 40, "stops": 0.9, "truncates": 0.0},
+    "kept again": _KEEPS | {"transactions": 40, "shouts": 0, "faults": 0.0},
     "3": {"failing": 0.1},
     "tickets": {"max_lanes": 4, "max_gather": 1, "max_batch": 30, "faults": 0.0, "others": 0.0},
     "refused half": _REFUSED,

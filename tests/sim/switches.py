@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -16,6 +17,7 @@ from consumer.attempt.attempt import Attempt
 from consumer.attempt.copies import begin
 from consumer.attempt.copies import copies as copies_module
 from consumer.attempt.copies.keys import KeyComparison
+from consumer.attempt.copies.removal import remove_rows
 from consumer.attempt.copies.sweep import Sweep
 from consumer.attempt.copies.window import KeyWindow
 from consumer.attempt.effects import ListKeys, Machine, NextSlice, Transact, ask_driver
@@ -30,7 +32,7 @@ from consumer.ordering.dispatch import Dispatcher, TablePlan
 from consumer.ordering.lanes import batches, lane
 from consumer.ordering.lanes.batches import LaneBatch, PendingBatch, moves_key
 from consumer.ordering.layout import Layout
-from consumer.ordering.model import LaneProgress, NetChange, QuarantineEntry, RowChange
+from consumer.ordering.model import LaneProgress, NetChange, QuarantineEntry, RowChange, TargetTable
 from consumer.ordering.progress import LaneMark, ResumePlan, plan_resume
 from consumer.ordering.tickets import Ticket, TicketTable
 from consumer.tables import definition
@@ -285,6 +287,26 @@ def _any_begin(raw: bytes) -> EventEnvelope | None:
     return event if event.copy is not None and event.definition is not None else None
 
 
+def _without_the_list(
+    progress: AttemptProgress, active: ActiveDefinition, table: TargetTable, keys: Sequence[Key]
+) -> Machine[int]:
+    if active.stored.removed is None:
+        active = replace(active, routed=replace(active.routed, keeps_removed_rows=False))
+    return (yield from remove_rows(progress, active, table, keys))
+
+
+def _despite_the_debt(
+    progress: AttemptProgress, active: ActiveDefinition, table: TargetTable, keys: Sequence[Key]
+) -> Machine[int]:
+    paid = replace(active, stored=replace(active.stored, removed=None))
+    return (yield from remove_rows(progress, paid, table, keys))
+
+
+def _finds_nothing(*_: object) -> Machine[None]:
+    return None
+    yield
+
+
 def _any_proof(proofs: Sequence[LogProof], _oldest: str) -> list[LogProof]:
     return list(proofs)
 
@@ -453,6 +475,9 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "seen": ((LowWatermark, "has_seen_all_before", _reaches_anything),),
     "later rows": ((KeyWindow, "note_taken", _keys_alone),),
     "no copy": ((begin, "decode_copy_begin", _any_begin),),
+    "kept": ((copies_module, "remove_rows", _without_the_list),),
+    "kept debt": ((copies_module, "remove_rows", _despite_the_debt),),
+    "kept skip": ((begin, "find_skipped_removal", _finds_nothing),),
     "tickets": ((TicketTable, "register", _no_wait),),
     "refused half": ((lane, "_choose_refused_parts", _both_halves),),
     "settled": ((batches, "_settles_key", _queues), _WITHOUT_RECOVERY),

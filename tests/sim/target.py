@@ -26,7 +26,7 @@ from consumer.errors import (
     TransientError,
     UniqueViolationError,
 )
-from consumer.ordering.model import LaneProgress, NetChange, QuarantineEntry, UnitState
+from consumer.ordering.model import LaneProgress, NetChange, QuarantineEntry, UnitState, format_entry_key
 from schemas.table.model import Row
 from schemas.wire.position import ZERO
 from tests.sim.rules import Rules
@@ -73,6 +73,8 @@ class Txn:
     sweeps: bool = False
     ids: set[tuple[int, int]] = field(default_factory=set)
     dropped: set[tuple[int, int]] = field(default_factory=set)
+    kept: set[tuple[str, str]] = field(default_factory=set)
+    ended: set[tuple[str, str]] = field(default_factory=set)
     unit: str = ""
     closed: bool = False
 
@@ -107,6 +109,7 @@ class Target:
         self.states: dict[str, UnitState] = {}
         self.held: list[tuple[str, QuarantineEntry]] = []
         self.displaced: list[Row] = []
+        self.kept: set[tuple[str, str]] = set()  # (unit, key as JSON) of rows that the source removed
         self.emptied: list[Row] = []  # by a TRUNCATE
         self.poison: set[int] = set()  # versions that it refuses
         self.trouble = 0.0  # probability of a transient error, per transaction
@@ -178,6 +181,7 @@ class Target:
         match operation:
             case ops.WriteChanges():
                 before = len(txn.displaced)
+                self._end_kept(txn, unit, operation.net)
                 yield from self.apply(txn, operation.net, operation.displacing)
                 displaced.append(len(txn.displaced) - before)
             case ops.QuarantineEvents():
@@ -190,6 +194,10 @@ class Target:
                 txn.unit, txn.dropped = unit, set(operation.ids)
             case ops.CloseQuarantineBefore():
                 txn.closed_before = (unit, operation.offset)
+            case ops.RecordKeptRows():
+                txn.kept |= {(unit, key) for key in operation.kept.keys}
+            case ops.ForgetKeptRows():
+                txn.ended |= {each for each in self.kept if each[0] == unit}
             case ops.SupersedeDisplaced():
                 pass  # a mark on rows that made room: nothing follows from it
             case ops.WriteProgress():
@@ -206,6 +214,11 @@ class Target:
                 pass  # nobody drops a table here
             case _:
                 assert_never(operation)
+
+    def _end_kept(self, txn: Txn, unit: str, net: NetChange) -> None:
+        """Let keys that get a new row, or none, leave the list of kept ones."""
+        if net.table.has_kept_rows and self.rules.written_keys_leave_the_list:
+            txn.ended |= {(unit, format_entry_key(key)) for key in net.list_keys_of_new_rows()}
 
     def _truncate(self, txn: Txn, where: dict[str, str] | None) -> Steps:
         """Delete the rows of the source, those that are there once each of them is locked."""
@@ -372,6 +385,7 @@ class Target:
         self.held = [
             entry for entry in [*self.held, *txn.held] if not _leaves(txn, *entry, new=entry in txn.held)
         ]
+        self.kept = (self.kept - txn.ended) | txn.kept
         self.displaced.extend(txn.displaced)
         self.emptied.extend(txn.emptied)
         touched = set(txn.touched)
@@ -402,14 +416,14 @@ class Target:
 
     def backup(self) -> Any:
         return copy.deepcopy(
-            (self.committed, self.progress, self.states, self.held, self.displaced, self.emptied)
+            (self.committed, self.progress, self.states, self.held, self.displaced, self.emptied, self.kept)
         )
 
     def restore(self, backup: Any) -> None:
         """Come back as of `backup`; nobody is connected."""
-        self.committed, self.progress, self.states, self.held, self.displaced, self.emptied = copy.deepcopy(
-            backup
-        )
+        (
+            self.committed, self.progress, self.states, self.held, self.displaced, self.emptied, self.kept,
+        ) = copy.deepcopy(backup)  # fmt: skip
         self.locks, self.unique, self.rows = {}, {}, {}
         for key, row in self.committed.items():
             self._restore(key, row)

@@ -3,7 +3,7 @@ later."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -32,6 +32,10 @@ class Found:
     emptied: set[LogPoint] = field(default_factory=set)
     removed: set[LogPoint] = field(default_factory=set)
     stale: set[str] = field(default_factory=set)  # keys of rows that a statement removed
+    kept: set[str] = field(default_factory=set)
+    """Keys of rows that a target keeps: a statement removed them, and nothing has come of them since."""
+    debt: int | None = None  # the offset of the last statement that no key sweep or copy has paid for
+    skipped: bool = False  # readers have gone on at a copy behind a stop
     defined: Position | None = None
     stop: TableStop | None = None
     whole: bool = False
@@ -47,6 +51,7 @@ class Found:
     _gen: int = 0
     _newest: dict[str, tuple[int, bool]] = field(default_factory=dict)
     _floor: int = -1
+    _read: set[str] = field(default_factory=set)  # keys of rows from before the first stop
 
     def behind(self, stop: TableStop) -> bool:
         """Whether there are rows later than the cause of the stop. Where the cause is within a transaction,
@@ -87,15 +92,22 @@ class Found:
                     "what stands between is missing"
                 )
         elif event.stop is not None:
+            if self.stop is None and not self.skipped:
+                self._read = {*self.rows}
             self.stop, self._stopped_by = event.stop, where.gen
         elif event.chunk is not None:
             self._chunk(event)
         elif event.op == "p":
             self.removed.add(where.position[1:3])
-            self.stale |= self.rows.keys() - self.history.removed[where.position[1:3]]
+            gone = self.rows.keys() - self.history.removed[where.position[1:3]]
+            self.stale |= gone
+            self._keep(gone)
+            self.debt = offset
         elif event.op == "k":
             self.living |= dict.fromkeys((str(key[0]).lower() for key in event.keys or ()), (offset, True))
         elif event.op == "t":
+            if self.debt is not None:  # nothing distinguishes its rows from those that a statement removed
+                self._keep(self.rows.keys())
             self.rows = {}
             self.stale.clear()
             self.living.clear()
@@ -107,13 +119,30 @@ class Found:
     def _begin(self, position: Position) -> None:
         """A copy begins: what follows is published, whatever was before."""
         if self.stop is not None or self.unread:  # capture had stopped the table in either case
+            if self.stop is not None:
+                self._keep_unread(self.stop.at[1:3], position[1:3])
+            self.skipped = True
             self.whole, self.stop, self.begin, self.twice = False, None, position, ""
             self.unread = False
         self.copied = True
         self.living.clear()
 
+    def _keep_unread(self, stop: LogPoint, begin: LogPoint) -> None:
+        """Note what statements removed while capture had stopped the table."""
+        for at, left in self.history.removed.items():
+            if stop < at < begin:
+                self._keep(self.rows.keys() & (self.history.rows_at(at).keys() - left))
+
+    def _keep(self, keys: Iterable[str]) -> None:
+        """Note that a target keeps the rows of these keys, as far as it has them in any case: a reader that a
+        stop has held up may go on at the last copy, and never see what lies between."""
+        self.kept |= {*keys} & self._read if self.stop is not None or self.skipped else {*keys}
+
     def _chunk(self, event: EventEnvelope) -> None:
         assert event.chunk is not None
+        paid = event.chunk.last and event.copy is not None and event.copy.begins is not None
+        if paid and self.debt is not None and self.debt < event.copy.begins:
+            self.debt = None
         if event.chunk.repeated != (event.copy is not None):
             raise Wrong(f"{self.table}: {event} repeats a snapshot outside of a copy, or the other way round")
         if event.copy is not None and event.copy.since is not None:
@@ -156,6 +185,8 @@ class Found:
             self.taken[at] = event.source.gen
         for row in (before, after):
             self.stale.discard("" if row is None else row[0].lower())
+            self.kept.discard("" if row is None else row[0].lower())
+            self._read.discard("" if row is None else row[0].lower())
         if before is not None:
             self.rows.pop(before[0].lower(), None)
             self.living[before[0].lower()] = (offset, False)

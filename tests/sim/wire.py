@@ -44,10 +44,10 @@ TABLES = {name: replace(TABLE, name=name) for name in ("t", "x", "n")}
 are read. `n` is made later."""
 
 
-def routes(branch: str) -> tuple[TableRoute, ...]:
+def routes(branch: str, *, keeps: bool = False) -> tuple[TableRoute, ...]:
     """Return the routes of a pipeline that keeps the source's rows apart by the column `branch`, the last of
-    the target's."""
-    return (TableRoute("d.t", "public.t", ((BRANCH, branch),)),)
+    the target's. `keeps`: rows that a statement removed stay."""
+    return (TableRoute("d.t", "public.t", ((BRANCH, branch),), keeps_removed_rows=keeps),)
 
 
 def table_there(branch: str) -> Table:

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from consumer.attempt.reports import CopyNeed
 from consumer.errors import ConsumerError, UniqueViolationError
-from consumer.ordering.model import NetChange, QuarantineEntry
+from consumer.ordering.model import NetChange, QuarantineEntry, format_entry_key
 from schemas.table.model import Row
 from schemas.wire.codec import encode_copy_request
 from schemas.wire.copies import CopyRequest, RepairLimits
@@ -27,7 +27,7 @@ from tests.sim.capture import EVENTS, POSITIONS, REQUESTS, TOPICS, Capture, in_s
 from tests.sim.kafka import Broker, Topic
 from tests.sim.rules import ALL, EMPHASIS, Rules
 from tests.sim.source import Source
-from tests.sim.target import VERSION, RowKey, Steps, Target, entries, key_of, row_key
+from tests.sim.target import BRANCH, KEY, VERSION, RowKey, Steps, Target, entries, key_of, row_key
 from tests.sim.topic_judge import TopicJudge
 from tests.sim.truth import Wrong
 from tests.sim.wire import DB
@@ -91,6 +91,10 @@ class PipelineSimulation:
         self.removing = random.Random(seed ^ 0xD20B)
         share = self.removing.choice((0.0, 0.0, 0.2)) if not finding else 0.0
         self.removes = more.get("removes", share)  # share of the transactions before which rows are removed
+        # Of its own, too.
+        self.keeping = random.Random(seed ^ 0x4EE9)
+        share = 0.0 if finding else 0.3
+        self.keeps = self.keeping.random() < more.get("keeps", share)  # whether removed rows stay
         self._asked = 0
         self.repairs = self.asking.random() < more.get("repairs", 0.7)  # whether stopped units get copies
         self._needed: set[tuple[str, int]] = set()
@@ -331,13 +335,22 @@ class PipelineSimulation:
     def _check_deleted(self) -> None:
         """What the source has deleted, also by a change of its key, needs no retry: neither a row nor an
         entry of it is left."""
-        alive = self._expected().keys()
+        if self.keeps and self._has_skipped_to_a_stop():
+            return  # nothing has shown the unit what it skipped
+        alive = self._expected().keys() | self._listed_keys()
         rows = {key for key in self.target.committed if not key[1].startswith(FOREIGN)}
         if left := sorted((rows | self._held_keys()) - alive):
             raise Wrong(
                 f"deleted at the source, and yet in the target or its quarantine: {left} "
                 f"(rows {rows - alive}, entries {self._held_keys() - alive})"
             )
+
+    def _has_skipped_to_a_stop(self) -> bool:
+        found = [
+            judge.found("t", broker.topics.get(EVENTS) or Topic())
+            for judge, broker in zip(self.judges, self.brokers, strict=True)
+        ]
+        return any(each.skipped and each.stop is not None for each in found)
 
     def _check_recovered(self) -> None:
         """Each key with an entry has a final row that the target refuses."""
@@ -352,6 +365,30 @@ class PipelineSimulation:
             if row is None or row[VERSION] not in self.target.poison:
                 raise Wrong(f"the target accepts {row}, which is in its quarantine: {held.error}")
 
+    def _listed_keys(self) -> set[RowKey]:
+        """Return the keys that the target lists as kept."""
+        return {key_of(msgspec.json.decode(key)) for _, key in self.target.kept}
+
+    def _check_kept(self, actual: dict[RowKey, Row], expected: dict[RowKey, Row]) -> None:
+        """Each row that a statement removed is there; each row that the source does not have is listed, and
+        was removed by a statement unless its unit skipped events; no listed key has a row of the source."""
+        listed, displaced = self._listed_keys(), {row_key(row) for row in self.target.displaced}
+        for source, judge, broker in zip(self.sources, self.judges, self.brokers, strict=True):
+            branch, found = self._branch(source), judge.found("t", broker.topics.get(EVENTS) or Topic())
+            kept = {(branch, key) for key in found.kept}
+            lost = kept - actual.keys() - displaced
+            if lost and not self.quarantine:
+                raise Wrong(f"a statement removed {lost}, and the target has not kept them")
+            more = {key for key in actual.keys() - expected.keys() if key[0] == branch}
+            if found.debt is None and (unlisted := more - listed):
+                raise Wrong(f"the source does not have {unlisted}, and the target does not list them")
+            if not found.skipped and (others := more - kept):
+                raise Wrong(f"no statement removed {others}, and yet the target keeps them")
+        rows = {format_entry_key((row[BRANCH], row[KEY])) for row in expected.values()}
+        both = rows & {key for _, key in self.target.kept}
+        if both and self.target.shown("a") == "a":
+            raise Wrong(f"the source has rows of {both}, which the target lists as kept")
+
     def _compare(self) -> None:
         for n, (judge, broker) in enumerate(zip(self.judges, self.brokers, strict=True)):
             refused = self.captures[n][-1].refused
@@ -361,7 +398,10 @@ class PipelineSimulation:
                 )
         expected, held = self._expected(), self._held_keys()
         actual = {key: row for key, row in self.target.committed.items() if not key[1].startswith(FOREIGN)}
-        for key in self._stale():  # its row may have made room for another one
+        if self.keeps:
+            self._check_kept(actual, expected)
+        kept = actual.keys() - expected.keys() if self.keeps else set()
+        for key in self._stale() | kept:  # its row may have made room for another one
             actual.pop(key, None), expected.pop(key, None)
         if held:
             raise Wrong(f"held rows that the retry did not free: {held}")

@@ -28,11 +28,13 @@ from consumer.errors import (
 from consumer.ordering.fencing_tokens import compute_next_epoch
 from consumer.ordering.model import (
     ApplyUnit,
+    KeptRows,
     LaneProgress,
     NetChange,
     QuarantineEntry,
     TargetTable,
     UnitState,
+    format_entry_key,
 )
 from consumer.targets.alterations import (
     AddColumn,
@@ -67,6 +69,8 @@ class State:
     displaced_by: list[tuple[str, str]] = field(default_factory=list)
     """Of each displaced row its table, and what took its place."""
     superseded: list[tuple[str, int, str]] = field(default_factory=list)
+    kept: dict[tuple[str, str], tuple[int, str]] = field(default_factory=dict)
+    """(table, key as JSON) of each row that stays although the source removed it → offset and statement."""
 
 
 @dataclass
@@ -241,6 +245,14 @@ class FakeSession:
         self._alive()
         return [entry for _, entry in sorted(self._target.state.held.items())]
 
+    def find_kept_keys(self, unit: ApplyUnit, table: str, keys: Sequence[str]) -> list[str]:
+        self._alive()
+        return [key for key in keys if (table, key) in self._target.state.kept]
+
+    def has_kept_rows(self, unit: ApplyUnit) -> bool:
+        self._alive()
+        return bool(self._target.state.kept)
+
     def stop_unit(self, unit: ApplyUnit, epoch: int, message: str, *, was: str | None = None) -> None:
         state = self._target.state
         if any(row.epoch == epoch for row in state.lanes.values()):
@@ -309,7 +321,10 @@ class FakeTransaction:
     def apply_net_change(self, net: NetChange, *, displacing: str | None = None) -> int:
         self._target.nets.append(net)
         before = len(self._state.displaced)
-        rows = self._state.rows.setdefault(f"{net.table.schema}.{net.table.name}", {})
+        name = f"{net.table.schema}.{net.table.name}"
+        rows = self._state.rows.setdefault(name, {})
+        for key in net.list_keys_of_new_rows() if net.table.has_kept_rows else ():
+            self._state.kept.pop((name, format_entry_key(key)), None)
         for key in net.deletes:
             if (error := self._target.refuse_delete(key)) is not None:
                 raise error
@@ -388,6 +403,13 @@ class FakeTransaction:
 
     def supersede_displaced(self, table: str, before: int, why: str) -> None:
         self._state.superseded.append((table, before, why))
+
+    def record_kept_rows(self, kept: KeptRows) -> None:
+        for key in kept.keys:
+            self._state.kept[kept.table, key] = (kept.offset, kept.statement)
+
+    def forget_kept_rows(self) -> None:
+        self._state.kept.clear()
 
     def write_quarantine(self, held: Sequence[QuarantineEntry]) -> None:
         for entry in held:

@@ -71,6 +71,24 @@ def test_the_example_is_accepted(tmp_path: Path) -> None:
     assert config.targets["hq"].password.get_secret_value() == "x"
 
 
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("type: mariadb", None),
+        ("type: mariadb\n    events: debezium", "of the source branch1, Debezium does not show which"),
+        ("type: oracle\n    database: FREEPDB1", "of the source branch1, an Oracle does not show which"),
+    ],
+)
+def test_only_a_source_that_shows_the_statements_can_have_its_removed_rows_kept(
+    tmp_path: Path, source: str, why: str | None
+) -> None:
+    text = GOOD.replace("type: mariadb", source) + "        partitions: keep\n"
+    if why is None:
+        assert load(tmp_path, text).pipelines["to-hq"].routes[0].partitions == "keep"
+    else:
+        assert [why in each for each in problems(tmp_path, text)] == [True]
+
+
 def test_a_source_of_debezium_s(tmp_path: Path) -> None:
     config = load(
         tmp_path, GOOD.replace("type: mariadb", "type: mariadb\n    events: debezium\n    decimals: string")

@@ -259,6 +259,19 @@ def test_what_is_left_out_is_no_finding() -> None:
     assert len(judge_target_table(lacking, StoredDefinition(SOURCE), replace(routed, policy="lenient"))) == 1
 
 
+def test_rows_are_kept_only_under_a_key_that_the_source_gives() -> None:
+    [routed] = [resolve_route((replace(ROUTES[0], keeps_removed_rows=True),), "b1", "bank", "acct")]
+    assert routed is not None
+    parts = (*real_table().key.parts, IndexPart(column="version"))
+    longer = structs.replace(real_table(), key=structs.replace(real_table().key, parts=parts))
+    for there, findings in ((real_table(), 0), (None, 0), (longer, 1)):
+        assert len(judge_target_table(target(there), StoredDefinition(SOURCE), routed)) == findings
+    [found] = judge_target_table(target(longer), StoredDefinition(SOURCE), routed)
+    assert (found.level, "['version']" in found.message) == ("error", True)
+    follows = replace(routed, keeps_removed_rows=False)
+    assert judge_target_table(target(longer), StoredDefinition(SOURCE), follows) == []
+
+
 def test_a_table_that_fits_or_is_not_there_yet_is_no_misfit() -> None:
     assert find_table_misfit(target(real_table()), StoredDefinition(SOURCE), "b1", ROUTES) is None
     assert find_table_misfit(target(None), StoredDefinition(SOURCE), "b1", ROUTES) is None

@@ -113,6 +113,8 @@ def change(old: str, new: str) -> str:
         "pipelines.out.schema_changes: 'ignore' leaves out")),
         (change("    target: feed", "    target: feed\n    conflicts: quarantine"), ("19: "
         "pipelines.out.conflicts: a topic has no unique values")),
+        (change("to: head.{table}", "to: head.{table}\n        partitions: keep"), ("22: "
+        "pipelines.out.routes.0.partitions: a target of type 'kafka' cannot keep rows that a statement")),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_refused_with_its_line(tmp_path: Path, text: str, line: str) -> None:

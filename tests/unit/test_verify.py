@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer.errors import RefusedError
-from consumer.ordering.model import TargetTable
+from consumer.ordering.model import ApplyUnit, TargetTable, UnitState
 from consumer.tables.router import ResolvedRoute
+from consumer.tables.stored import StoredDefinition
 from consumer.targets.session import SqlSession
 from rowlock.commands.tables import verify_lines
 from rowlock.inspect.compare import Difference
@@ -51,13 +52,18 @@ class Side:
         self.read_rows = rows
         self.order = order
         self.reads = 0
+        self.units: dict[str, UnitState] = {}
+        self.kept: set[str] = set()
         self.before: Callable[[int], None] = lambda _: None
 
     def read_table(self, schema: str, name: str) -> Table | None:
         return table(name)
 
     def read_unit_states(self, pipeline: str) -> dict[str, Any]:
-        return {}
+        return self.units
+
+    def find_kept_keys(self, _unit: ApplyUnit, _table: str, keys: Sequence[str]) -> list[str]:
+        return [key for key in keys if key in self.kept]
 
     def fetch_rows(
         self, of: TargetTable, after: Key | None, limit: int, where: dict[str, str] | None = None
@@ -133,6 +139,25 @@ def test_a_target_that_is_far_behind_and_catches_up_is_equal_once_all_was_read()
     assert result.equal
     assert result.complete
     assert result.rows == 100
+
+
+@pytest.mark.parametrize("more", [True, False])
+def test_kept_rows_are_counted_and_are_no_difference(more: bool) -> None:
+    """The target has more of them than suspects are kept at a time."""
+    left, right = Side(rows(*range(5))), Side(rows(*range(40)) | (rows(99) if more else {}))
+    stored = StoredDefinition(PAIR.table, has_kept_rows=True)
+    right.units = {"rl.branch1.bank.acct": UnitState(stored.encode(), None, None)}
+    right.kept = {f"[{n}]" for n in range(3, 40)}  # 3 and 4 came again
+    pair = replace(PAIR, routed=replace(PAIR.routed, keeps_removed_rows=True))
+    limits = VerifyLimits(0.0, PAGE, 10)
+    result = compare_pair(pair, cast(SqlSession, left), cast(SqlSession, right), limits)
+    assert (result.kept, result.equal, kinds(result)) == (
+        35,
+        not more,
+        {99: Difference.EXTRA} if more else {},
+    )
+    assert "kept: 35" in verify_lines(result)[0]
+    assert compare(left, right).kept == 0, "a route that follows keeps nothing"
 
 
 def test_too_many_differences_end_it_and_are_never_called_equal() -> None:

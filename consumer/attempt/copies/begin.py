@@ -10,26 +10,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from consumer.attempt.effects import FindBegin, Machine, ask_driver
+from consumer.attempt.copies.sweep import MAX_QUICK_SWEEP_KEYS
+from consumer.attempt.effects import FindBegin, Machine, ReadPassed, ask_driver
+from consumer.attempt.operations import Operation, WriteUnit
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import AttemptProgress, retry_transient
-from consumer.errors import CopyNeededError
-from consumer.ordering.model import LaneProgress
+from consumer.errors import CopyNeededError, TakesLongError
+from consumer.ordering.model import LaneProgress, UnitState
 from consumer.ordering.progress import LaneMark
+from consumer.tables.evolution.decisions import DROPPED_CAUSE
+from consumer.tables.stored import StoredDefinition
 from schemas.errors import EnvelopeError
 from schemas.wire.codec import decode_event
+from schemas.wire.copies import MAX_DDL_LENGTH, RemovedRows
 from schemas.wire.event import EventEnvelope
 
 _MARK = b'"copy":{'
 """Bytes that every begin event of a copy contains, and that few other events contain."""
+ROWS_REMOVED = "p"
+_REMOVAL_MARKS = (b'"op":"p"', b'"stop":{')
+"""Bytes of which every event has one that shows, or may hide, a statement that removed rows."""
+_DELETED = "unknown: Kafka has deleted events"
 
 
-def move_to_copy_begin(spec: UnitSpec, progress: AttemptProgress, error: CopyNeededError) -> Machine[bool]:
+def move_to_copy_begin(
+    spec: UnitSpec, progress: AttemptProgress, error: CopyNeededError, keeping: StoredDefinition | None = None
+) -> Machine[bool]:
     """Move all lanes to just before a copy that begins after `error.after`; return whether there is one.
 
     The lanes have applied all events before `error.after`. Without a hint, only a patient attempt
-    searches the whole topic.
+    searches the whole topic. `keeping`: the unit's definition, if its route keeps rows that statements
+    remove: a skipped statement may be one, and is then noted as a debt with the move.
     """
     after = error.after or 0
     hint = spec.copy_at if spec.copy_at is not None and spec.copy_at > after else None
@@ -43,8 +55,61 @@ def move_to_copy_begin(spec: UnitSpec, progress: AttemptProgress, error: CopyNee
         return False
     lanes = progress.list_lanes_below(mark)
     if lanes:
-        yield from retry_transient(lambda: progress.move_lanes(lanes, mark))
+        operations: list[Operation] = []
+        if keeping is not None and (
+            why := (yield from find_skipped_removal(spec, progress.lowest.offset + 1, mark[0] + 1, error))
+        ):
+            debt = RemovedRows(
+                id=f"rows removed before offset {mark[0] + 1}", offset=mark[0], ddl=why, since_ms=mark[3]
+            )
+            stored = keeping.add_debt(debt, kept=True)
+            operations.append(WriteUnit(UnitState(stored.encode(), None, None)))
+        yield from retry_transient(lambda: progress.move_lanes(lanes, mark, operations))
     return True
+
+
+def find_skipped_removal(
+    spec: UnitSpec, start: int, upto: int, error: CopyNeededError
+) -> Machine[str | None]:
+    """Return the statement among the events with offsets in [start, upto) that removed rows, or why there may
+    be one; None: there is none.
+
+    Raises TakesLongError.
+    """
+    if error.cause == "gap":
+        return "unknown: events are missing in the topic"
+    if start == upto:
+        return None
+    if upto - start > MAX_QUICK_SWEEP_KEYS and not spec.patient:
+        raise TakesLongError(
+            f"{spec.unit.topic}: rowlock is reading the events before a copy, to find out whether a "
+            "statement removed rows"
+        )
+    found: str | None = None
+    first = upto
+    try:
+        while (records := (yield from ask_driver(ReadPassed(start, upto)))) is not None:
+            first = min(first, records[0][0])
+            for _, raw in records:
+                found = _describe_removal(raw) or found
+    except CopyNeededError:
+        return _DELETED
+    return found if first == start else _DELETED
+
+
+def _describe_removal(raw: bytes | None) -> str | None:
+    """Return the statement of an event that removed rows, or why there may have been such a statement after
+    it: capture writes nothing of a stopped table. After a DROP TABLE there were no rows left.
+    """
+    if raw is None or not any(mark in raw for mark in _REMOVAL_MARKS):
+        return None
+    try:
+        event = decode_event(raw)
+    except EnvelopeError as error:
+        return f"unknown: {error}"[:MAX_DDL_LENGTH]
+    if event.stop is not None and event.stop.cause != DROPPED_CAUSE:
+        return f"unknown: capture had stopped the table: {event.stop.reason}"[:MAX_DDL_LENGTH]
+    return (event.ddl or "unknown")[:MAX_DDL_LENGTH] if event.op == ROWS_REMOVED else None
 
 
 def find_mark_before_copy(

@@ -9,16 +9,17 @@ import structlog
 
 from consumer.attempt.copies.keys_on_disk import MAX_KEYS_IN_MEMORY
 from consumer.attempt.copies.quarantined_keys import find_deleted_keys, format_entry_table
+from consumer.attempt.copies.removal import must_forget_kept_rows, remove_rows
 from consumer.attempt.copies.sweep import BoundRefusedError, Sweep, read_topic_after
 from consumer.attempt.copies.window import KeyWindow
 from consumer.attempt.effects import Machine, ReadQuarantine, ask_driver
 from consumer.attempt.operations import (
     CloseQuarantine,
     DropQuarantined,
+    ForgetKeptRows,
     Operation,
     QuarantineEvents,
     SupersedeDisplaced,
-    WriteChanges,
     WriteUnit,
 )
 from consumer.attempt.readers.reader import KeysRead, ReaderItem
@@ -27,13 +28,10 @@ from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import AttemptProgress, retry_transient
 from consumer.errors import CopyNeededError
 from consumer.ordering.model import (
-    NetChange,
     QuarantineEntry,
-    TargetTable,
     UnitState,
     format_entry_key,
 )
-from consumer.ordering.netchange import sort_keys
 from consumer.ordering.progress import LaneMark
 from consumer.ordering.recovery import list_keys_to_retry
 from consumer.tables.definition import ActiveDefinition
@@ -140,12 +138,7 @@ class CopyMarkers:
         None: unchanged.
         """
         spec = self._spec
-        sweep = Sweep(
-            spec.unit.topic,
-            active,
-            lambda table, keys: delete_rows(progress, table, keys),
-            patient=spec.patient,
-        )
+        sweep = self._make_sweep(active, progress)
         if len(progress.list_lanes_below(mark)) < len(progress.rows):
             return None  # all lanes passed the marker together, after the deletion
         if active.ordered:
@@ -169,6 +162,19 @@ class CopyMarkers:
         self._window = None
         return (yield from self._finish_copy(sweep, chunk, mark, active, progress))
 
+    def remove_all_rows(self, active: ActiveDefinition, progress: AttemptProgress) -> Machine[None]:
+        """Delete the rows of the unit, except those that are kept: the source's table was emptied."""
+        sweep = self._make_sweep(active, progress)
+        yield from sweep.sweep_range(KeyWindow(active.target, 0), 0, None, None)
+
+    def _make_sweep(self, active: ActiveDefinition, progress: AttemptProgress) -> Sweep:
+        return Sweep(
+            self._spec.unit.topic,
+            active,
+            lambda table, keys: remove_rows(progress, active, table, keys),
+            patient=self._spec.patient,
+        )
+
     def _read_window(self, since: int, upto: int, active: ActiveDefinition) -> Machine[KeyWindow]:
         """Return the keys that events after `since` leave existing, as the attempt kept them or by
         reading again.
@@ -190,7 +196,8 @@ class CopyMarkers:
         progress: AttemptProgress,
     ) -> Machine[Sequence[QuarantineEntry]]:
         """Release quarantined keys that the source has deleted, let the others be tried again, clear the
-        unit's debt, and move all lanes past the end of the copy.
+        unit's debt, forget kept rows that the route no longer keeps, and move all lanes past the end of
+        the copy.
         """
         begins = chunk.begins
         held = yield from retry_transient(lambda: ask_driver(ReadQuarantine()))
@@ -203,9 +210,8 @@ class CopyMarkers:
         operations: list[Operation] = []
         if not chunk.keys:
             operations += list_superseding_operations(active, begins, mark)
-        if active.stored.is_debt_paid(begins):
-            paid = replace(active.stored, removed=None)
-            operations.append(WriteUnit(UnitState(paid.encode(), None, None)))
+        if changes_stored_definition(active, begins):
+            operations += _list_definition_operations(active, begins)
         if ids:
             why = f"deleted at the source, by the copy that ended at offset {mark[0]}"
             operations.append(CloseQuarantine(ids, why))
@@ -247,6 +253,24 @@ class CopyMarkers:
         return found
 
 
+def changes_stored_definition(active: ActiveDefinition, begins: int) -> bool:
+    """Return whether the end of a copy that began at the offset `begins` changes the stored definition."""
+    return active.stored.is_debt_paid(begins) or must_forget_kept_rows(active)
+
+
+def _list_definition_operations(active: ActiveDefinition, begins: int) -> list[Operation]:
+    """Return the operations that clear the unit's debt, if it is paid, and forget its kept rows, if the route
+    no longer keeps them.
+    """
+    stored, forgets = active.stored, must_forget_kept_rows(active)
+    if stored.is_debt_paid(begins):
+        stored = replace(stored, removed=None)
+    if forgets:
+        stored = replace(stored, has_kept_rows=False)
+    written: list[Operation] = [WriteUnit(UnitState(stored.encode(), None, None))]
+    return [*written, ForgetKeptRows()] if forgets else written
+
+
 def list_superseding_operations(active: ActiveDefinition, begins: int, mark: LaneMark) -> list[Operation]:
     """Return the operations for rows that were displaced before the ending copy began: the copy has
     brought their values.
@@ -268,9 +292,3 @@ def pass_together(
     """
     lanes = progress.list_lanes_below(mark)
     yield from retry_transient(lambda: progress.move_lanes(lanes, mark, operations))
-
-
-def delete_rows(progress: AttemptProgress, table: TargetTable, keys: Sequence[Key]) -> Machine[None]:
-    """Delete the rows of `keys` in one transaction that guards the unit's progress and moves no lane."""
-    operations: list[Operation] = [WriteChanges(NetChange(table, deletes=sort_keys(keys)))]
-    yield from progress.commit_guarded(operations)

@@ -19,8 +19,8 @@ from itertools import chain
 import msgspec
 import structlog
 
-from consumer.attempt.copies.copies import delete_rows
 from consumer.attempt.copies.quarantined_keys import find_deleted_keys
+from consumer.attempt.copies.removal import remove_rows
 from consumer.attempt.copies.source_keys import SourceKeyProof
 from consumer.attempt.copies.sweep import Sweep, build_reread_error
 from consumer.attempt.effects import (
@@ -129,7 +129,7 @@ def finish_snapshot(
     sweep = Sweep(
         topic,
         active,
-        lambda table, keys: delete_rows(progress, table, keys),
+        lambda table, keys: remove_rows(progress, active, table, keys),
         patient=True,
         read=rows.read_rows,
         vouch=vouch_for_keys,

@@ -25,9 +25,9 @@ from schemas.table.model import Key
 
 MAX_QUICK_SWEEP_KEYS = 50_000
 """Number of keys and events up to which a Spark task compares them itself, in a second or two."""
-DeleteRows = Callable[[TargetTable, list[Key]], Machine[None]]
-"""(table, keys) → a `Machine` that deletes the rows of these keys in one transaction that guards the
-unit's progress."""
+RemoveRows = Callable[[TargetTable, list[Key]], Machine[int]]
+"""(table, keys) → a `Machine` that deletes the rows of these keys, unless they are kept, in one transaction
+that guards the unit's progress, and returns the number of deleted rows."""
 VouchForKeys = Callable[[Iterable[Sequence[Key]]], Machine[None]]
 """(pages of keys) → a `Machine` that raises if the rows of these keys must not be deleted."""
 ReadTopicAfter = Callable[[str, ActiveDefinition, int, int, Callable[[ReaderItem], None]], Machine[None]]
@@ -53,13 +53,13 @@ class Sweep:
         self,
         topic: str,
         active: ActiveDefinition,
-        delete: DeleteRows,
+        remove: RemoveRows,
         *,
         patient: bool,
         read: ReadTopicAfter | None = None,
         vouch: VouchForKeys | None = None,
     ) -> None:
-        self._topic, self._active, self._delete, self._patient = topic, active, delete, patient
+        self._topic, self._active, self._remove, self._patient = topic, active, remove, patient
         self._read, self._vouch = read or read_topic_after, vouch
         self._of: TargetTable = active.target
         self._table: TargetTable = build_key_table(self._of)
@@ -110,7 +110,7 @@ class Sweep:
         whole = Sweep(
             self._topic,
             replace(self._active, target=extend_topic_key(self._of)),
-            self._delete,
+            self._remove,
             patient=self._patient,
             read=self._read,
             vouch=self._vouch,
@@ -169,13 +169,12 @@ class Sweep:
             there = set(map(encode_key, (yield from ask_driver(LookUpKeys(self._table, some)))))
             dead = [key for key in some if encode_key(key) in there]
             if dead:
-                yield from self._delete(self._of, dead)
-            deleted += len(dead)
+                deleted += yield from self._remove(self._of, dead)
         return deleted
 
     def delete_rows_of_keys(self, keys: Sequence[Key]) -> Machine[list[Key]]:
-        """Delete the rows of `keys`, which the source does not have; return the keys without a row
-        afterwards.
+        """Delete the rows of `keys`, which the source does not have, unless they are kept; return the keys
+        without a row of the source afterwards.
 
         If the target finds a row under a key but shows another key, that may be another key's row: it
         stays.
@@ -185,7 +184,7 @@ class Sweep:
             there = yield from ask_driver(LookUpKeys(self._table, [key]))
             shown = [encode_key(each) for each in there] == [encode_key(key)]
             if shown:
-                yield from self._delete(self._of, [key])
+                yield from self._remove(self._of, [key])
             if shown or not there:
                 free.append(key)
         return free

@@ -172,6 +172,8 @@ class BatchDriver(AttemptDriver[BatchTarget]):
         fx.Transact.bind_handler(_commit_transaction),
         fx.ListKeys.bind_handler(_list_keys),
         fx.LookUpKeys.bind_handler(_look_up_keys),
+        fx.FindKeptKeys.refuse("a target of whole batches keeps no rows that the source removed"),
+        fx.FindKeptRows.refuse("a target of whole batches keeps no rows that the source removed"),
         fx.ReadSharers.bind_handler(_read_sharers),
         fx.OwnConnection.bind_handler(_own_connection),
         fx.AlterTarget.refuse("a target of whole batches is not altered"),
@@ -226,11 +228,20 @@ def build_commit(effect: fx.Transact) -> tuple[list[RowsChange], ProgressChange]
                 | ops.MarkSharersIncomplete()
                 | ops.RequireRowsPresent()
                 | ops.RequireTableUnchanged()
+                | ops.RecordKeptRows()
+                | ops.ForgetKeptRows()
             ):
-                raise TargetConfigError(
-                    "this version of rowlock cannot alter tables of this type of target",
-                    "alter the table by hand as the source's was altered",
-                )
+                raise _build_refusal(operation)
             case _:
                 assert_never(operation)
     return changes, ProgressChange(held=held, **made)
+
+
+def _build_refusal(operation: ops.Operation) -> Exception:
+    """Return the error of an operation that a target of whole batches does not have."""
+    if isinstance(operation, ops.RecordKeptRows | ops.ForgetKeptRows):
+        return NotImplementedError("a target of whole batches keeps no rows that the source removed")
+    return TargetConfigError(
+        "this version of rowlock cannot alter tables of this type of target",
+        "alter the table by hand as the source's was altered",
+    )

@@ -145,6 +145,13 @@ class ThreadDriver(AttemptDriver[SqlSession]):
         session = self._connections.get_connection(0)
         return find_under_keys(lambda some: session.fetch_keys(effect.table, some), effect.keys)
 
+    def _find_kept_keys(self, effect: fx.FindKeptKeys) -> Sequence[str]:
+        session = self._connections.get_connection(0)
+        return session.find_kept_keys(self._spec.unit, effect.table, effect.keys)
+
+    def _find_kept_rows(self, _effect: fx.FindKeptRows) -> bool:
+        return self._connections.get_connection(0).has_kept_rows(self._spec.unit)
+
     def _read_sharers(self, effect: fx.ReadSharers) -> Sequence[str]:
         states = self._connections.get_connection(0).read_unit_states(self._spec.unit.pipeline)
         return list_sharing_topics(self._spec, states, effect.source)
@@ -201,6 +208,8 @@ class ThreadDriver(AttemptDriver[SqlSession]):
         fx.Transact.bind_handler(_run_transaction),
         fx.ListKeys.bind_handler(_list_keys),
         fx.LookUpKeys.bind_handler(_look_up_keys),
+        fx.FindKeptKeys.bind_handler(_find_kept_keys),
+        fx.FindKeptRows.bind_handler(_find_kept_rows),
         fx.ReadSharers.bind_handler(_read_sharers),
         fx.OwnConnection.bind_handler(_own_connection),
         fx.AlterTarget.bind_handler(_alter_target),
@@ -234,6 +243,10 @@ def carry_out_operation(transaction: SqlTransaction, operation: PlainOperation, 
             transaction.drop_held(operation.ids)
         case ops.SupersedeDisplaced():
             transaction.supersede_displaced(operation.table, operation.before, operation.why)
+        case ops.RecordKeptRows():
+            transaction.record_kept_rows(operation.kept)
+        case ops.ForgetKeptRows():
+            transaction.forget_kept_rows()
         case ops.WriteProgress():
             transaction.write_progress(operation.rows)
         case ops.WriteUnit():

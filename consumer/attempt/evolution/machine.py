@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import structlog
 
+from consumer.attempt.copies.removal import keeps_any_row
 from consumer.attempt.effects import (
     AlterTarget,
     EndConnection,
@@ -55,6 +56,7 @@ from consumer.tables.evolution.decisions import (
     NeedsCopy,
     SourceTableDropped,
     StopForPerson,
+    is_key_form_changed,
     judge_table_event,
 )
 from consumer.tables.evolution.plans import (
@@ -64,6 +66,7 @@ from consumer.tables.evolution.plans import (
     choose_after_refusal,
     decode_mark,
 )
+from consumer.tables.router import ResolvedRoute
 from consumer.tables.stored import StoredDefinition, decode_stored
 from consumer.tables.target_checks import describe_lost_rows
 from consumer.targets.alterations import (
@@ -155,10 +158,14 @@ class TableChanges:
         """Activate `table` after `before`; afterwards all lanes are at `at`.
 
         Raises the errors of `follow_change`, and UnitStoppedError if the target does not fit the new active
-        definition.
+        definition, or keeps rows under keys of another form.
         """
-        policy = resolve_target(self._spec, table).policy
-        change = TableChange(before, table, policy, verdict.columns, verdict.rewrite)
+        routed = resolve_target(self._spec, table)
+        if is_key_form_changed(before.table, table, verdict.columns) and (
+            yield from keeps_any_row(routed, before)
+        ):
+            raise build_kept_key_error(self._spec.unit.topic, routed)
+        change = TableChange(before, table, routed.policy, verdict.columns, verdict.rewrite)
         stored = yield from self.follow_change(change, at)
         misfit = yield from retry_transient(lambda: ask_driver(ExplainMisfit(stored)))
         if misfit is not None:
@@ -184,7 +191,7 @@ class TableChanges:
                     lanes, at, [asked, *_list_closing_operations(change, at)]
                 )
             except (RefusedError, TargetConfigError) as error:
-                change = self._choose_alternative(change, asked.found, error)
+                change = yield from self._choose_alternative(change, asked.found, error)
                 continue
             _log_change(self._spec.unit, change, asked.found[-1])
             return asked.found[-1].stored
@@ -214,7 +221,7 @@ class TableChanges:
                 if planned.alter is not None:
                     yield AlterTarget(planned.alter, connection)
             except (RefusedError, TargetConfigError) as error:
-                change = self._choose_alternative(change, [planned], error)
+                change = yield from self._choose_alternative(change, [planned], error)
                 planned = yield from self._mark_change(change, at, connection)
                 continue
             end = FollowDefinition(replace(change, statements_done=True), "end", at)
@@ -244,7 +251,7 @@ class TableChanges:
 
     def _choose_alternative(
         self, change: TableChange, found: list[ChangePlan], error: RefusedError | TargetConfigError
-    ) -> TableChange:
+    ) -> Machine[TableChange]:
         """Return the change to try instead of statements that the target refused because of its rows.
 
         Raises `error` if there is none.
@@ -255,6 +262,10 @@ class TableChanges:
             else None
         )
         if other is None or (other.rows_deleted_first and not isinstance(error, RefusedError)):
+            raise error
+        if other.rows_deleted_first and (
+            yield from keeps_any_row(resolve_target(self._spec, change.after), change.before)
+        ):
             raise error
         what = (
             "deletes the unit's rows first, the copy brings them again"
@@ -311,13 +322,19 @@ class TableChanges:
 
     def handle_dropped_table(self, active: ActiveDefinition, at: LaneMark) -> Machine[None]:
         """Apply `on_drop` before the stop is raised; no lane moves. If the table is dropped, its
-        definition is deleted.
+        definition is deleted. Nothing is deleted if the target keeps rows that the source removed.
 
         Raises CopyNeededError if the target refuses to drop the table. A table created again is still
         copied into it.
         """
         how = self._spec.on_drop
         if how == "keep":
+            return
+        if (yield from keeps_any_row(active.routed, active.stored)):
+            log.warning(
+                "rows not deleted after DROP TABLE", pipeline=self._spec.unit.pipeline,
+                topic=self._spec.unit.topic, on_drop=how, reason="the target keeps rows (partitions: keep)",
+            )  # fmt: skip
             return
         sharing = (
             (yield from retry_transient(lambda: ask_driver(ReadSharers(active.source))))
@@ -388,6 +405,17 @@ def _list_closing_operations(change: TableChange, at: LaneMark) -> list[Operatio
 
 def _close_all_quarantined(at: LaneMark) -> CloseQuarantineBefore:
     return CloseQuarantineBefore(at[0], f"the source's table was dropped at offset {at[0]}")
+
+
+def build_kept_key_error(topic: str, routed: ResolvedRoute) -> UnitStoppedError:
+    """Return the error of a unit whose table gets another key while the target keeps rows under the old."""
+    place = f"{routed.schema}.{routed.table}"
+    return UnitStoppedError(
+        f"{topic}: the table's key changes, and {place} has rows that the source has removed "
+        "(`partitions: keep`): rowlock would not find them under the new key, and would delete them",
+        f"to keep them, rename {place} and delete this topic's rows of rowlock_kept; to delete them, set "
+        "`partitions: follow` for its route; then copy the table",
+    )
 
 
 def _describe_steps(planned: ChangePlan) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from consumer.attempt.attempt_state import AttemptState, choose_layout
+from consumer.attempt.copies.removal import keeps_any_row
 from consumer.attempt.effects import Machine, PrepareDefinition, ReadTable, ask_driver
 from consumer.attempt.evolution.in_target import resolve_target
 from consumer.attempt.evolution.machine import build_copy_stop
@@ -68,11 +69,11 @@ class DefinitionSwitch:
         before = attempt.changes.before
         lanes = [advance_row(row, mark) for row in attempt.progress.rows]
         if before is None or isinstance(verdict, KeepDefinition):
-            stored = (
-                StoredDefinition(table, columns_stable_since=mark[0])
-                if before is None
-                else replace(before, table=table)
-            )
+            if before is not None:
+                stored = replace(before, table=table)
+            else:  # rows that an earlier unit of the topic has kept
+                kept = yield from keeps_any_row(resolve_target(attempt.spec, table), None)
+                stored = StoredDefinition(table, columns_stable_since=mark[0], has_kept_rows=kept)
             yield from self.activate_definition(stored, lanes, first=before is None)
         elif (
             resolve_target(attempt.spec, table).topic is not None

@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from consumer.tables.evolution.widening import is_lossless
 from consumer.tables.router import SchemaChangePolicy
 from schemas.table.fills import find_fill
-from schemas.table.model import Column, Kind, Table, is_same_definition
+from schemas.table.model import Column, ColumnType, Kind, Table, is_same_definition
 from schemas.wire.event import ColumnChanges, EventEnvelope
 
 KEPT_ROWS = "kept"
@@ -179,6 +181,27 @@ def _yield_rename_reasons(case: _DefinitionPair) -> Iterator[str]:
             f"column {old} was renamed to {new}, but other sources write the same target table and "
             f"still name it {old}"
         )
+
+
+def is_key_form_changed(before: Table, after: Table, columns: ColumnChanges) -> bool:
+    """Return whether a row's key may have another JSON form under `after`: other columns, another order, or
+    another type than a longer one of the same kind.
+    """
+    old = [columns.renamed.get(name, name) for name in before.key.columns]
+    if old != list(after.key.columns):
+        return True
+    types = [
+        (before.get_column(name).type, after.get_column(new).type)
+        for name, new in zip(before.key.columns, old, strict=True)
+    ]
+    return any(_ignore_size(one) != _ignore_size(other) for one, other in types)
+
+
+def _ignore_size(type_: ColumnType) -> ColumnType:
+    """Return the type without the size that does not show in its values' JSON form."""
+    if type_.kind is Kind.INT:
+        return replace(type_, bits=0)
+    return replace(type_, length=0) if type_.kind in (Kind.VARCHAR, Kind.VARBINARY) else type_
 
 
 def _yield_key_reasons(case: _DefinitionPair) -> Iterator[str]:

@@ -4,7 +4,7 @@ are digests.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -52,6 +52,10 @@ class TopicSides:
     def fetch_target_rows(self, keys: Iterable[Key]) -> dict[Key, Row]:
         self._reading.follow_topic()
         return dict(self._reading.read_rows(keys))
+
+    def find_kept_keys(self, _keys: Iterable[Key]) -> Collection[Key]:
+        """Return nothing: no topic keeps rows that the source removed."""
+        return ()
 
     def _build_expected_rows(self, rows: Iterable[Row]) -> dict[Key, Row]:
         return dict(
