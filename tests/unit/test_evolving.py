@@ -37,7 +37,7 @@ from consumer.errors import (
 )
 from consumer.ordering.model import ApplyUnit, LaneProgress, UnitState
 from consumer.tables.evolution.plans import ChangePlan, TableChange
-from consumer.tables.router import SchemaChangePolicy, TableRoute
+from consumer.tables.router import ResolvedRoute, SchemaChangePolicy, TableRoute
 from consumer.tables.stored import StoredDefinition, decode_stored
 from consumer.targets.alterations import ChangeColumn, DropTable
 from schemas.problems import decode_problem
@@ -902,7 +902,7 @@ def test_a_topic_is_emptied_once_for_a_dropped_table() -> None:
     """Each start reads the event again. Where the outcome of the commit is unknown, the next attempt reads
     whether the topic was emptied: the lanes, which stay, do not show it."""
     place = SimpleNamespace(offset=7, lane=0, epoch=1, attempt=1, layout="{}")
-    target, routed = SimpleNamespace(topic="a topic"), SimpleNamespace(where=None, added=())
+    target, routed = SimpleNamespace(topic="a topic"), ResolvedRoute("head", "acct")
     changes = TableChanges(UnitSpec.__new__(UnitSpec), lambda: AttemptProgress([place]))  # type: ignore[list-item]
     object.__setattr__(changes._spec, "on_drop", "empty")
     at = (8, (0, 1, 90, 0), 1, 1)

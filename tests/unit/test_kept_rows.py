@@ -4,6 +4,7 @@ docs/adr/0042-kept-rows.md)."""
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from msgspec.structs import replace as replaced
 from consumer.errors import CommitUnknownError, RefusedError, TransientError
 from consumer.tables.router import TableRoute
 from consumer.tables.stored import decode_stored
-from schemas.table.model import IndexPart
+from schemas.table.model import ColumnType, IndexPart, Kind
 from schemas.wire.event import ColumnChanges
 from schemas.wire.records import TableStop
 from tests.kits.apply import FakeSource
@@ -313,6 +314,18 @@ def test_a_copy_after_events_that_kafka_has_deleted_keeps_what_may_have_been_rem
     assert about[1].startswith("unknown: ")
 
 
+def test_a_copy_after_a_gap_in_the_topic_keeps_what_may_have_been_removed() -> None:
+    bench, source = filled()
+    at = len(bench.topic)
+    source.delete(3)  # its event is lost
+    bench.write([source.put(source.row(4, "4@y", 2))])
+    assert bench.apply().state == "stopped"
+    bench.take_over()
+    copy_of(source, bench.topic).all()
+    assert bench.apply(at).state == "ok"
+    assert kept_keys(bench) == ["3"]
+
+
 def test_a_task_leaves_a_long_search_to_a_patient_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     from consumer.attempt.copies import begin
 
@@ -386,6 +399,22 @@ def test_a_copy_with_another_key_stops_the_unit_that_keeps_rows() -> None:
     assert report.state == "stopped"
     assert "partitions: keep" in report.message
     assert ids(bench) == list(range(8))
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_rows_are_not_deleted_for_an_alter_that_the_target_refuses(keeps: bool) -> None:
+    """Without kept rows they are deleted first, and the copy brings them again."""
+    bench, source = filled()
+    dropped(bench, source, 0, 1)
+    routed(bench, tuple(replace(each, policy="evolve", keeps_removed_rows=keeps) for each in KEEP))
+    at = misread(bench, source)
+    *others, note = source.table.columns
+    number = replaced(note, type=ColumnType(kind=Kind.INT, bits=32))
+    source.table = replaced(source.table, columns=(*others, number))
+    copy_of(source, bench.topic).begin()
+    bench.target.alter_faults = [RefusedError("a row does not fit")]
+    assert bench.apply(at).state == ("stopped" if keeps else "ok")
+    assert ids(bench) == (list(range(8)) if keeps else [])
 
 
 def test_a_longer_key_column_is_followed_and_its_rows_stay_kept() -> None:
