@@ -167,6 +167,9 @@ def _report_watermark(mark: Watermark) -> None:
             name: {"phase": copy.phase, "rows": copy.rows, "estimate": copy.estimate}
             for name, copy in mark.copies.items()
         },
+        removed={
+            name: copy.removed.since_ms for name, copy in mark.copies.items() if copy.removed is not None
+        },
     )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from consumer.ordering.model import ApplyUnit
 from consumer.process.operations.copy_desk import UnitCopies
 from consumer.process.operations.direct_apply import DirectApplier
 from consumer.process.operations.fencing import UnitFencing
+from consumer.process.operations.history import HistoryCleaner
 from consumer.process.operations.target_checks import TargetProbe
 from consumer.process.operations.unit_resources import (
     OffsetBounds,
@@ -83,6 +84,7 @@ class UnitOperations:
         self._stretches = DirectApplier(pipeline, copies.find_copy_offset, report_wait)
         self._looks = TargetProbe(pipeline)
         self._fencing = UnitFencing(pipeline, self._hands, attempts)
+        self._history = HistoryCleaner(pipeline, self._hands)
 
     def fetch_bounds(self, topics: Iterable[str]) -> dict[str, OffsetBounds]:
         """Return topic → (first, next) offset. Raises TransientError."""
@@ -256,8 +258,10 @@ class UnitOperations:
 
     def check_table(self, asked: CheckTable) -> TableChecked:
         """Check whether the target table of a running unit still fits; record in the target that the unit is
-        stopped if it does not.
+        stopped if it does not. Running units are checked every minute, so old entries of the quarantine's
+        history are deleted here, too.
         """
+        self._history.clean()
         unit, why = asked.unit, None
         try:
             split = self._topics.find_partitions_problem(

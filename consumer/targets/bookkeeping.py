@@ -72,7 +72,7 @@ _RIGHTS = {
     "rowlock_progress": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "rowlock_unit": ("SELECT", "INSERT", "UPDATE"),
     "rowlock_quarantine": ("SELECT", "INSERT", "DELETE"),
-    "rowlock_quarantine_closed": ("INSERT",),
+    "rowlock_quarantine_closed": ("SELECT", "INSERT", "DELETE"),
     "rowlock_displaced": ("SELECT", "INSERT", "UPDATE"),
     "rowlock_kept": ("SELECT", "INSERT", "DELETE"),
 }
@@ -330,6 +330,23 @@ class QuarantineStatements:
         closed = self.tables.qualify_name("rowlock_quarantine_closed")
         text = f"SELECT {', '.join(columns)} FROM {closed} WHERE {_OF_UNIT}"
         return syntax.page(text, "id DESC", rows), [unit.pipeline, unit.topic]
+
+    def select_expired(self, pipeline: str, older_ms: int) -> Fragment:
+        """Select the ids of entries of the history that are older than `older_ms`, by the server's clock, at
+        most `ENTRIES_A_STATEMENT`.
+        """
+        syntax = self.tables.syntax
+        age = f"{syntax.millis(syntax.now)} - {syntax.millis('closed_at')}"
+        text = f"SELECT id FROM {self.tables.qualify_name('rowlock_quarantine_closed')}"
+        return syntax.page(f"{text} WHERE pipeline = %s AND {age} > %s", "id", ENTRIES_A_STATEMENT), [
+            pipeline,
+            older_ms,
+        ]
+
+    def delete_closed(self, ids: Sequence[object]) -> Fragment:
+        """Delete entries of the history by id."""
+        closed = self.tables.qualify_name("rowlock_quarantine_closed")
+        return f"DELETE FROM {closed} WHERE id IN {render_placeholders(len(ids))}", list(ids)
 
     def build_insert(self, unit: ApplyUnit, held: Sequence[QuarantineEntry]) -> list[Fragment]:
         """Insert entries. They are divided, because servers limit the size of a statement."""

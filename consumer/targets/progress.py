@@ -386,6 +386,19 @@ class SqlProgressStore:
         )
         return [parse_resolved_row(row) for row in found]
 
+    def delete_expired_entries(self, pipeline: str, older_ms: int) -> int:
+        """Delete up to 500 entries of the pipeline that left the quarantine more than `older_ms` ago; return
+        how many were deleted. Another process may delete the same.
+        """
+
+        def run() -> int:
+            found = self._run_fragment(self._books.quarantine.select_expired(pipeline, older_ms))
+            if found:
+                self._link.execute(*self._books.quarantine.delete_closed([row[0] for row in found]))
+            return len(found)
+
+        return self._run_unguarded(run)
+
     def find_kept_keys(self, unit: ApplyUnit, table: str, keys: Sequence[str]) -> list[str]:
         """Return those of `keys` (in the form of `format_entry_key`) whose rows of `table` ("schema.name")
         the unit keeps.

@@ -111,6 +111,13 @@ COPY_ESTIMATE = MetricDefinition(
     "About how many rows a copy, which runs, will have.",
     ("source", "table"),
 )
+REMOVED_ROWS = MetricDefinition(
+    "rowlock_removed_rows_timestamp_seconds",
+    "gauge",
+    "When a statement (DROP PARTITION) removed rows at the source that targets may still have. The value ends "
+    "when a key sweep or a copy of the table has ended.",
+    ("source", "table"),
+)
 APPLIED_EVENTS = MetricDefinition(
     "rowlock_applied_events_total",
     "counter",
@@ -166,8 +173,8 @@ LOCK_CHAIN = MetricDefinition(
 
 AGENT_METRICS = (
     BUILD_INFO, HELD_UNITS, LEASE_END, UNIT_APPLIED_TO, STARTS, CAPTURED_ROWS, CAPTURE_HEARD,
-    CAPTURE_FINISHED, SNAPSHOTS, TABLE_STOPPED, COPIES, COPY_ROWS, COPY_ESTIMATE, APPLIED_EVENTS,
-    APPLIED_ROWS, QUARANTINED, OPEN_QUARANTINE, DISPLACED, LOCK_WAITS, LOCK_WAIT_SECONDS, LOCK_CHAIN,
+    CAPTURE_FINISHED, SNAPSHOTS, TABLE_STOPPED, COPIES, COPY_ROWS, COPY_ESTIMATE, REMOVED_ROWS,
+    APPLIED_EVENTS, APPLIED_ROWS, QUARANTINED, OPEN_QUARANTINE, DISPLACED, LOCK_WAITS, LOCK_WAIT_SECONDS, LOCK_CHAIN,
 )  # fmt: skip
 """All metrics of an agent, in the order of a scrape."""
 
@@ -233,6 +240,8 @@ class AgentNumbers:
                     yield COPY_ROWS, (source, table), copy.rows
                     if copy.estimate is not None:
                         yield COPY_ESTIMATE, (source, table), copy.estimate
+            for table, since_ms in sorted(figures.last.removed.items()):
+                yield REMOVED_ROWS, (source, table), since_ms / 1000
 
     def _read_applied(self) -> Iterator[MetricValue]:
         for labels, figures in self.reported.list_units(self.per_topic).items():

@@ -39,6 +39,8 @@ class CapturedLine(msgspec.Struct, frozen=True):
     """"db.table" → cause of the stop."""
     copies: dict[str, CopyProgress] = msgspec.field(name="copies", default_factory=dict)
     """"db.table" → its last copy."""
+    removed: dict[str, int] = msgspec.field(name="removed", default_factory=dict)
+    """"db.table" → time of a statement that removed rows which targets may still have, in milliseconds."""
 
 
 @dataclass(slots=True)

@@ -173,6 +173,12 @@ class PipelineConfig(ConfigModel):
         description="Drift, that is, a row of another key has a unique value that an event needs: `replace` "
         "moves that row to `rowlock_displaced`; `quarantine` holds the event back instead.",
     )
+    history: str = Field(
+        default="30d",
+        pattern=r"^([1-9][0-9]{0,4}[dh]|forever)$",
+        description="How long entries that have left the quarantine are kept in `rowlock_quarantine_closed`: "
+        "days (`30d`), hours (`12h`) or `forever`. In a Kafka target the topic's own retention applies.",
+    )
     create_tables: bool = Field(default=True, description="Create target tables that are missing.")
     max_gather: int | None = Field(
         default=None,
@@ -187,6 +193,13 @@ class PipelineConfig(ConfigModel):
         description="Seconds from one commit to the next, for a target that takes whole "
         "batches (default: 10; Kafka: 1).",
     )
+
+    @property
+    def history_ms(self) -> int | None:
+        """Return `history` in milliseconds; None: forever."""
+        if self.history == "forever":
+            return None
+        return int(self.history[:-1]) * {"h": 3_600_000, "d": 86_400_000}[self.history[-1]]
 
 
 def _with_tries(master: str) -> str:

@@ -213,6 +213,26 @@ def test_quarantine_entries_come_back_in_order(target: Target) -> None:
     assert session.read_quarantine(ApplyUnit("pipe", "other")) == []
 
 
+def test_expired_entries_of_the_history_are_deleted(target: Target) -> None:
+    """By the server's clock, in pieces, and those of this pipeline alone."""
+    session = cast(SqlSession, target.open())
+    session.ensure_bookkeeping()
+    many = 501
+    for pipeline in ("pipe", "other"):
+        unit = ApplyUnit(pipeline, "topic")
+        epoch, _, _ = session.take_over(unit, "id", LAYOUT, 1)
+        row = session.begin_attempt(unit, epoch)[0][0]
+        with session.begin_transaction(unit, [row]) as tx:
+            tx.write_quarantine([held(offset) for offset in range(many)])
+            tx.close_held([(offset, 0) for offset in range(many)], "why")
+    assert session.delete_expired_entries("pipe", 3_600_000) == 0  # none is an hour old
+    assert until(lambda: session.delete_expired_entries("pipe", 0), "the server's next millisecond") == 500
+    assert session.delete_expired_entries("pipe", 0) == 1
+    assert session.delete_expired_entries("pipe", 0) == 0
+    assert session.read_resolved_entries(ApplyUnit("pipe", "topic"), 9) == []
+    assert len(session.read_resolved_entries(ApplyUnit("other", "topic"), 999)) == many
+
+
 def test_kept_rows_are_listed_by_unit_and_end_with_a_write_of_their_key(target: Target) -> None:
     """A key is longer than an index may be, and more than one statement takes are listed."""
     session = target.open()

@@ -174,6 +174,7 @@ def test_many_that_make_one_table_at_once_all_have_it(real: Real) -> None:
                 "rowlock_unit",
                 "rowlock_quarantine",
                 "rowlock_quarantine_closed",
+                "rowlock_kept",
                 "rowlock_displaced",
             ):
                 real.execute(f"DROP TABLE IF EXISTS {quoted(real, name)}")

@@ -20,6 +20,8 @@ EXCLUDED = {
     "test_a_restored_row_never_gives_an_epoch_again": "its clock stands at 0",
     "test_unit_state_and_stop": "it does not know since when a unit is stopped",
     "test_quarantine_entries_come_back_in_order": "it has one unit",
+    "test_expired_entries_of_the_history_are_deleted": "it has one unit",
+    "test_kept_rows_are_listed_by_unit_and_end_with_a_write_of_their_key": "it has one unit",
     "test_units_do_not_touch_each_other": "it has one unit",
     "test_a_commit_of_unknown_outcome_says_so": "there is no network: a test orders such a commit",
     "test_a_lost_connection_is_transient_and_the_session_recovers": "there is no server",

@@ -113,6 +113,8 @@ def change(old: str, new: str) -> str:
         "pipelines.out.schema_changes: 'ignore' leaves out")),
         (change("    target: feed", "    target: feed\n    conflicts: quarantine"), ("19: "
         "pipelines.out.conflicts: a topic has no unique values")),
+        (change("    target: feed", "    target: feed\n    history: 7d"), ("19: "
+        "pipelines.out.history: the history of a Kafka target is a topic")),
         (change("to: head.{table}", "to: head.{table}\n        partitions: keep"), ("22: "
         "pipelines.out.routes.0.partitions: a target of type 'kafka' cannot keep rows that a statement")),
     ],

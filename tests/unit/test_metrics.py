@@ -332,6 +332,7 @@ def test_agent_reports_what_its_processes_report() -> None:
                 "bank.c": {"phase": "running", "rows": 3, "estimate": 9},
                 "bank.d": {"phase": "done", "rows": 5, "estimate": None},
             },
+            "removed": {"bank.c": 1_790_000_000_500},
         },
     )  # fmt: skip
     reported.record_status(status(applied=10, held=3, displaced=1, lanes=LANES))
@@ -367,6 +368,8 @@ def test_agent_reports_what_its_processes_report() -> None:
     assert one(values, "rowlock_copy_rows", source="b1", table="bank.c") == 3
     assert one(values, "rowlock_copy_estimated_rows", source="b1", table="bank.c") == 9
     assert ("rowlock_copy_rows", (("source", "b1"), ("table", "bank.d"))) not in values
+    removed = one(values, "rowlock_removed_rows_timestamp_seconds", source="b1", table="bank.c")
+    assert removed == 1_790_000_000.5
     assert one(values, "rowlock_process_starts_total", kind="capture", source="b1") == 1
     assert names(values) == {definition.name for definition in agent_metrics.AGENT_METRICS}
 

@@ -96,6 +96,9 @@ def check_topics(
         document.add_problem((*place, "on_drop"), seen, "use keep or empty, and delete the topic yourself")
     if pipeline.conflicts != "replace":
         document.add_problem((*place, "conflicts"), "a topic has no unique values to conflict", "remove it")
+    if pipeline.history != "30d":
+        seen = "the history of a Kafka target is a topic, which has a retention of its own"
+        document.add_problem((*place, "history"), seen, "remove it, and set the topic's retention.ms")
 
 
 _IGNORE = (
