@@ -176,7 +176,7 @@ class PipelineConfig(ConfigModel):
     history: str = Field(
         default="30d",
         pattern=r"^([1-9][0-9]{0,4}[dh]|forever)$",
-        description="How long entries that have left the quarantine are kept in `rowlock_quarantine_closed`: "
+        description="Time for which `rowlock_quarantine_closed` keeps entries that have left the quarantine: "
         "days (`30d`), hours (`12h`) or `forever`. In a Kafka target the topic's own retention applies.",
     )
     create_tables: bool = Field(default=True, description="Create target tables that are missing.")
