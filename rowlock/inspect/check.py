@@ -48,10 +48,16 @@ from rowlock.inspect.checks.flows import (
     yield_rename_findings,
 )
 from rowlock.inspect.checks.label_check import yield_ambiguous_row_findings
+from rowlock.inspect.checks.unit_definitions import (
+    UnitDefinitions,
+    find_judged_definition,
+    map_unit_definitions,
+    yield_unfollowed_change_findings,
+)
 from rowlock.inspect.scopes import FindingScope, ScopedFinding, attach_scope, attach_source_scopes
 from rowlock.views.kafka import KafkaView
 from rowlock.views.source import read_selected_tables, read_source_expiry
-from rowlock.views.target import explain_wrong_target
+from rowlock.views.target import explain_wrong_target, read_unit_definitions
 from schemas.config.kinds.targets import find_target_kind
 from schemas.config.model import Config, PipelineConfig
 from schemas.errors import SchemaError, ServerConnectError
@@ -245,7 +251,9 @@ def _yield_target_findings(
                 yield from _yield_right_findings(target, missing)
                 hidden = hidden.union(*(each.hides for each in missing))
             seen_flows = [flow for flow in mine if flow.place[1:] not in hidden]
-            yield from _judge_target_tables(config, seen_flows, found, session)
+            stored = read_unit_definitions(session, name)
+            units = map_unit_definitions(stored)
+            yield from _judge_target_tables(config, seen_flows, found, session, units)
             debezium = {
                 (flow.table.db, flow.table.name)
                 for flow in mine
@@ -254,7 +262,7 @@ def _yield_target_findings(
             yield from attach_scope(
                 FindingScope.TABLE,
                 target,
-                yield_ambiguous_row_findings(session, name, debezium),
+                yield_ambiguous_row_findings(stored.values(), debezium),
             )
         except (ConsumerError, SchemaError) as error:
             yield ScopedFinding(_build_unasked_finding(config, target, error), FindingScope.TARGET, target)
@@ -288,21 +296,29 @@ def _build_unasked_finding(config: Config, target: str, error: ProblemError) -> 
 
 
 def _judge_target_tables(
-    config: Config, mine: list[TableFlow], found: list[TableFlow], session: UnitTarget
+    config: Config,
+    mine: list[TableFlow],
+    found: list[TableFlow],
+    session: UnitTarget,
+    units: UnitDefinitions,
 ) -> Iterator[ScopedFinding]:
     """Judge each target table for every source that feeds it, because each may be wider, or compare
     finer, than another.
     """
     reported: set[Finding] = set()
     for flow in mine:
-        for each in _judge_flow(config, flow, found, session):
+        for each in _judge_flow(config, flow, found, session, units):
             if each.finding not in reported:
                 reported.add(each.finding)
                 yield each
 
 
 def _judge_flow(
-    config: Config, flow: TableFlow, found: list[TableFlow], session: UnitTarget
+    config: Config,
+    flow: TableFlow,
+    found: list[TableFlow],
+    session: UnitTarget,
+    units: UnitDefinitions,
 ) -> Iterator[ScopedFinding]:
     """Judge one flow. Findings that a unit makes itself at its takeover affect the table; those about
     other sources, the pipeline.
@@ -314,8 +330,9 @@ def _judge_flow(
             FindingScope.TABLE, flow.target, _judge_topic(config, flow, cast(EventTables, session))
         )
         return
-    defined = name_columns(StoredDefinition(flow.table), flow.routed)
+    defined = find_judged_definition(flow, units)
     own = judge_target_table(session, defined, flow.routed)
+    own += yield_unfollowed_change_findings(flow, defined, session)
     yield from attach_scope(FindingScope.TABLE, flow.target, own)
     if len(feeding) > 1:
         shared = judge_target_table(session, defined, flow.routed, sources=len(feeding))

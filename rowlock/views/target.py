@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from consumer.errors import ConsumerError, TableMissingError, TransientError
 from consumer.ordering.model import ApplyUnit, LaneProgress, TargetTable, UnitState
 from consumer.tables.source_tables import as_target
+from consumer.tables.stored import StoredDefinition, decode_stored
 from consumer.targets.base import UnitTarget
 from consumer.targets.dialect import load_dialect, open_session, open_target
 from consumer.targets.session import SqlSession
@@ -119,6 +120,19 @@ def _read_or_default(nothing: Callable[[], T], read: Callable[[], T]) -> T:
         return read()
     except TableMissingError:
         return nothing()
+
+
+def read_unit_definitions(session: UnitTarget, pipeline: str) -> dict[str, StoredDefinition]:
+    """Return topic → the definition of its unit of `pipeline`, sorted by topic.
+
+    A unit without a definition, or in the middle of a schema change, is left out.
+    """
+    found = {}
+    for topic in sorted(read_known_topics(session, pipeline)):
+        _, state = session.read_progress(ApplyUnit(pipeline, topic), lanes=False)
+        if state is not None and state.definition is not None and state.ddl is None:
+            found[topic] = decode_stored(state.definition)
+    return found
 
 
 def read_unit_progress(

@@ -11,7 +11,9 @@ from unittest.mock import MagicMock
 import pytest
 from msgspec import structs
 
+from consumer.ordering.model import UnitState
 from consumer.tables.router import TableRoute, build_desired_table, resolve_route
+from consumer.tables.stored import StoredDefinition
 from consumer.targets.checks.table_facts import TableFacts
 from rowlock.errors import CommandError
 from rowlock.inspect import check
@@ -20,7 +22,7 @@ from rowlock.views.source import SelectedTables
 from schemas.config.model import load_config
 from schemas.errors import ServerConnectError
 from schemas.findings import Finding
-from schemas.table.model import Table
+from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.table.names import EXACT
 from tests.kits.apply import account_table
 
@@ -36,6 +38,7 @@ pipelines:
     target: hq
     routes: [{{from: "{from_}", to: "public.{{table}}"}}]
     create_tables: {create}
+    schema_changes: {policy}
 """
 
 
@@ -46,6 +49,7 @@ class Judge:
         self._file = folder / "c.yaml"
         self.at_source: list[Table] = [account_table()]
         self.at_target: list[Table] = []
+        self.units: dict[str, StoredDefinition] = {}
         for name in (
             "_yield_java_findings",
             "_yield_kafka_findings",
@@ -65,14 +69,21 @@ class Judge:
             judge_new_table=lambda _: [],
             column_names=EXACT,
             find_missing_rights=lambda *_, **__: [],
-            list_unit_topics=lambda _: [],
+            list_unit_topics=lambda _: list(self.units),
+            read_progress=lambda unit, **_: ([], UnitState(self.units[unit.topic].encode(), None, None)),
             close=lambda: None,
         )
 
     def __call__(
-        self, *, from_: str = "bank.*", create: bool = True, type_: str = "mariadb"
+        self,
+        *,
+        from_: str = "bank.*",
+        create: bool = True,
+        type_: str = "mariadb",
+        policy: str = "lenient",
     ) -> list[Finding]:
-        self._file.write_text(CONFIG.format(from_=from_, create=str(create).lower(), type_=type_))
+        text = CONFIG.format(from_=from_, create=str(create).lower(), type_=type_, policy=policy)
+        self._file.write_text(text)
         return check.list_findings(load_config(self._file))
 
 
@@ -109,6 +120,78 @@ def test_of_a_source_without_tables_its_routes_are_not_blamed(judge: Judge) -> N
     (finding,) = judge(from_="bnak.*")
     assert (finding.level, finding.message) == ("warning", "no table matches *.* yet")
     assert "captured from then on" in finding.remedy
+
+
+TOPIC = "rowlock.b1.bank.acct"
+
+
+def in_target(source: Table) -> Table:
+    """The table that rowlock creates for `source`."""
+    routed = resolve_route([TableRoute("bank.*", "public.{table}")], "b1", "bank", "acct")
+    assert routed is not None
+    return build_desired_table(source, routed)
+
+
+INT = ColumnType(kind=Kind.INT, bits=32)
+TEXT = ColumnType(kind=Kind.VARCHAR, length=20, charset="utf8mb4", collation="utf8mb4_bin")
+
+
+def with_column(name: str, type_: ColumnType = INT) -> Table:
+    """The account table with one more column."""
+    table = account_table()
+    return structs.replace(table, columns=(*table.columns, Column(name=name, type=type_)))
+
+
+@pytest.mark.parametrize("policy", ["lenient", "evolve"])
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_change_that_the_unit_has_not_read_yet_is_no_finding(
+    judge: Judge, policy: str, renamed: bool
+) -> None:
+    """An ALTER at the source while rowlock is down: the log has it, and the target follows it."""
+    before = account_table().with_renamed_columns({"note": "agent"}) if renamed else account_table()
+    judge.at_source = [account_table() if renamed else with_column("agent")]
+    judge.at_target = [in_target(before)]
+    judge.units = {TOPIC: StoredDefinition(before)}
+    assert judge(policy=policy) == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "unit"),
+    [
+        ("lenient", None),
+        ("lenient", (TOPIC, with_column("agent"))),
+        ("lenient", ("rowlock.b2.bank.acct", account_table())),
+        ("stop", (TOPIC, account_table())),
+    ],
+    ids=["no unit", "read already", "another source's unit", "not followed"],
+)
+def test_a_column_that_nothing_in_the_log_brings_is_an_error(
+    judge: Judge, policy: str, unit: tuple[str, Table] | None
+) -> None:
+    judge.at_source = [with_column("agent")]
+    judge.at_target = [in_target(account_table())]
+    judge.units = {} if unit is None else {unit[0]: StoredDefinition(unit[1])}
+    (finding,) = judge(policy=policy)
+    assert (finding.level, finding.message) == ("error", "lacks the columns agent")
+    assert "drop" not in finding.remedy
+
+
+@pytest.mark.parametrize(("policy", "level"), [("lenient", ["warning"]), ("evolve", [])])
+def test_a_change_that_the_target_cannot_follow_is_a_warning(
+    judge: Judge, policy: str, level: list[str]
+) -> None:
+    judge.at_source = [with_column("v", TEXT)]
+    judge.at_target = [in_target(with_column("v"))]
+    judge.units = {TOPIC: StoredDefinition(with_column("v"))}
+    found = judge(policy=policy)
+    assert [each.level for each in found] == level
+    assert all("no type holds the values of both" in each.message for each in found)
+
+
+def test_a_column_under_another_name_in_the_target_is_not_missing(judge: Judge) -> None:
+    judge.at_target = [in_target(account_table().with_renamed_columns({"note": "note_2"}))]
+    judge.units = {TOPIC: StoredDefinition(account_table(), {"note": "note_2"})}
+    assert judge() == []
 
 
 def with_defaults() -> Table:
@@ -237,7 +320,9 @@ def test_check_closes_its_connection_to_kafka(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_does_not_answer_has_its_remedy_apart_from_what_was_seen(tmp_path: Path) -> None:
-    (file := tmp_path / "c.yaml").write_text(CONFIG.format(type_="mysql", from_="*.*", create="true"))
+    (file := tmp_path / "c.yaml").write_text(
+        CONFIG.format(type_="mysql", from_="*.*", create="true", policy="lenient")
+    )
     found = check.list_findings(load_config(file, {}))
     messages = [each.message for each in found]
     assert [sum(part in each for each in messages) for part in ("Kafka at", "source b1", "target hq")] == [

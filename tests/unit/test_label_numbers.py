@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from consumer.ordering.model import ApplyUnit, LaneProgress, UnitState
 from consumer.tables.evolution.decisions import AdoptDefinition, NeedsCopy, judge_table_event
 from consumer.tables.stored import StoredDefinition
 from consumer.targets.checks.column_fit import can_hold_all_values
@@ -261,34 +260,21 @@ def test_a_definition_with_numbers_round_trips() -> None:
     assert msgspec.json.decode(raw, type=ColumnType) == SET_NUMBER
 
 
-class Units:
-    """A target with one unit, whose stored definition is `table`."""
-
-    def __init__(self, table: Table) -> None:
-        self._follow_contents = UnitState(StoredDefinition(table).encode(), None, None)
-
-    def list_unit_topics(self, _pipeline: str) -> list[str]:
-        return ["rowlock.north.bank.acct"]
-
-    def read_progress(self, _unit: ApplyUnit) -> tuple[list[LaneProgress], UnitState]:
-        return [], self._follow_contents
-
-
 def test_check_names_tables_that_earlier_versions_wrote_with_the_copy_command() -> None:
-    (found,) = yield_ambiguous_row_findings(Units(with_column(SET)), "p")  # type: ignore[arg-type]
+    (found,) = yield_ambiguous_row_findings([StoredDefinition(with_column(SET))])
     assert (found.level, found.place) == ("warning", "table bank.acct")
     assert "column s has an empty label" in found.message
     assert "rowlock copy bank.acct" in found.remedy
 
 
 def test_check_does_not_offer_to_copy_a_table_of_debezium() -> None:
-    (found,) = yield_ambiguous_row_findings(Units(with_column(SET)), "p", {("bank", "acct")})  # type: ignore[arg-type]
+    (found,) = yield_ambiguous_row_findings([StoredDefinition(with_column(SET))], {("bank", "acct")})
     assert found.remedy == UNNAMED_LABEL_REMEDY
 
 
 @pytest.mark.parametrize("type_", [SET_NUMBER, replace(SET, members=("a", "b"))])
 def test_check_is_silent_where_rows_cannot_be_wrong(type_: ColumnType) -> None:
-    assert list(yield_ambiguous_row_findings(Units(with_column(type_)), "p")) == []  # type: ignore[arg-type]
+    assert list(yield_ambiguous_row_findings([StoredDefinition(with_column(type_))])) == []
 
 
 @pytest.mark.parametrize("text", ["a,b", "", "14x", "014", "true", "1.0"])

@@ -45,7 +45,7 @@ def explain_missing_columns(missing: Collection[str], real: Table, added: Collec
     spelled = [
         there[name.casefold()] for name in sorted(missing) if name in added and name.casefold() in there
     ]
-    others = "add them, or drop the table and let rowlock create it"
+    others = "add them, and if the table has rows, then copy it: only a copy fills the columns"
     return (
         f"write {', '.join(spelled)} under `add`, as the table spells it; otherwise {others}"
         if spelled

@@ -295,7 +295,7 @@ def _refuse_padded(types: Mapping[str, str], indexes: Sequence[UniqueIndex], pla
                     f"target table {place}: column {column} of {what} is {type_}, which Oracle pads with "
                     "blanks: rows with shorter values would not be found again, and deletes be lost",
                     "make the column VARCHAR2 (NVARCHAR2) and take the blanks off "
-                    f"(UPDATE … SET {column} = RTRIM({column})), or drop the table and let rowlock create it",
+                    f"(UPDATE … SET {column} = RTRIM({column}))",
                 )
 
 

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
-from consumer.ordering.model import ApplyUnit
-from consumer.tables.stored import decode_stored
-from consumer.targets.base import UnitTarget
+from consumer.tables.stored import StoredDefinition
 from rowlock.inspect.checks.debezium_check import UNNAMED_LABEL_REMEDY
-from rowlock.views.target import read_known_topics
 from schemas.findings import Finding, format_copy_remedy
 from schemas.table.model import list_ambiguous_columns
 from schemas.table.names import format_table_text
 
 
 def yield_ambiguous_row_findings(
-    session: UnitTarget, pipeline: str, debezium: Collection[tuple[str, str]] = ()
+    units: Iterable[StoredDefinition], debezium: Collection[tuple[str, str]] = ()
 ) -> Iterator[Finding]:
     """Yield a warning for each unit with rows in the target that were written as ambiguous label texts.
 
-    `debezium`: (database, name) of the tables with topics that Debezium writes.
+    `units`: the units' definitions in the target. `debezium`: (database, name) of the tables with topics that
+    Debezium writes.
     """
-    for topic in sorted(read_known_topics(session, pipeline)):
-        _, state = session.read_progress(ApplyUnit(pipeline, topic))
-        if state is None or state.definition is None:
-            continue
-        table = decode_stored(state.definition).table
+    for table in (each.table for each in units):
         place = (table.db, table.name)
         copy_remedy = f"start capture, which copies the table (repair: stop: {format_copy_remedy(*place)})"
         if columns := list_ambiguous_columns(table):
