@@ -34,6 +34,7 @@ from producer.statements.tokens import cut_row_values
 from schemas.findings import COPY_EACH, format_copy_remedy
 from schemas.problems import Problem
 from schemas.table.model import Table, list_ambiguous_columns
+from schemas.table.names import format_table_text
 from schemas.wire.position import STOP_ROW, Position
 from schemas.wire.records import TableStop
 
@@ -155,8 +156,8 @@ def explain_dropped_remedy(name: TableName) -> str:
     """
     copy_remedy = format_copy_remedy(*name)
     return (
-        "take it out of `tables:`, or create it again; if capture does not notice the new table, "
-        f"{copy_remedy}"
+        f'take it out of `tables:` (add "!{format_table_text(*name)}" to them), or create it again; if '
+        f"capture does not notice the new table, {copy_remedy}"
     )
 
 

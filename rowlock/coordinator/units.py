@@ -12,6 +12,7 @@ from consumer.spark.pipeline import PipelineSettings
 from schemas.config.model import Config
 from schemas.problems import Problem
 from schemas.table.names import TableName
+from schemas.table.patterns import build_loose_selection
 from schemas.topic_rules import partitions_refusal
 
 _LOG = structlog.get_logger()
@@ -32,16 +33,19 @@ def list_apply_units(
 ) -> list[ApplyUnitName]:
     """Return the units of all pipelines among `topics` (all topics of the cluster), sorted.
 
-    `assigned`: topic → table, for the topics that rowlock writes (schemas/wire/topic_tables.py). A topic
-    with an invalid name is left out, and does not affect the others.
+    `assigned`: topic → table, for the topics that rowlock writes (schemas/wire/topic_tables.py). A table that
+    `tables:` of its source does not select any more has no unit: it needs a copy once it is selected again. A
+    topic with an invalid name is left out, and does not affect the others.
     """
     names = list(topics)
     out: list[ApplyUnitName] = []
     for pipeline, options in config.pipelines.items():
         chosen = _select_topics(PipelineSettings.from_config(config, pipeline, slots=1), names, assigned)
         out += [
-            ApplyUnitName(pipeline, source, topic, options.target, assigned.get(topic))
+            ApplyUnitName(pipeline, source, topic, options.target, table)
             for topic, source in chosen.items()
+            if (table := assigned.get(topic)) is None
+            or build_loose_selection(tuple(config.sources[source].tables))(*table)
         ]
     return sorted(out)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 _TOKEN = re.compile(r"`((?:[^`]|``)*)`|([^`])", re.DOTALL)
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -82,6 +82,24 @@ def is_selected_by_patterns(patterns: Iterable[str], db: str, table: str) -> boo
         if is_pattern_match(pattern.removeprefix("!"), db, table):
             selected = not pattern.startswith("!")
     return selected
+
+
+@functools.lru_cache(maxsize=256)
+def build_loose_selection(patterns: tuple[str, ...]) -> Callable[[str, str], bool]:
+    """Return a function that decides whether patterns select a table (database, name), compared exactly or
+    without regard to case: only the source's server knows how it compares names.
+
+    It keeps its answers, because it is asked for every topic again and again.
+    """
+    folded = [pattern.lower() for pattern in patterns]
+
+    @functools.cache
+    def may_be_selected(db: str, table: str) -> bool:
+        return is_selected_by_patterns(patterns, db, table) or is_selected_by_patterns(
+            folded, db.lower(), table.lower()
+        )
+
+    return may_be_selected
 
 
 @functools.lru_cache(maxsize=4096)

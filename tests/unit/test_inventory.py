@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -74,6 +75,27 @@ def test_what_a_start_leaves_out_has_no_apply_units(config: Config) -> None:
     }
     notified = build_run_commands(config, without=["pipeline/p"])["coordinator"]
     assert list(notified[-2:]) == ["--without", "pipeline/p"]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "units"),
+    [
+        (["bank.*"], ["acct", "cust"]),
+        (["bank.*", "!bank.acct"], ["cust"]),
+        (["bank.cust"], ["cust"]),
+        (["BANK.*", "!bank.cust"], ["acct"]),
+        (["bank.*", "!bank.ACCT"], ["acct", "cust"]),
+    ],
+    ids=["selected", "excluded", "not named", "another case", "excluded in another case"],
+)
+def test_a_table_that_is_no_longer_selected_has_no_unit(
+    tmp_path: Path, patterns: list[str], units: list[str]
+) -> None:
+    """Its topic stays. A server may distinguish names by case or not; where that matters, the unit stays."""
+    (file := tmp_path / "c.yaml").write_text(CONFIG.replace("[bank.*]", json.dumps(patterns), 1))
+    topics = [f"rowlock.b1.bank.{table}" for table in ("acct", "cust")]
+    found = list_apply_units(load_config(file, {}), topics, usual_tables(topics))
+    assert [each.topic.rpartition(".")[2] for each in found if each.pipeline == "p"] == units
 
 
 def test_a_topic_whose_name_cannot_be_judged_keeps_no_other_from_being_placed(

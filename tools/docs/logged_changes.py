@@ -73,7 +73,7 @@ EFFECTS: tuple[DocumentedEffect, ...] = (
     DocumentedEffect("a table that was captured became unfit (engine, key, types, cascading foreign keys)",
      "the table", "cause `unfit`"),
     DocumentedEffect("a table that was captured is taken out of `tables:`", "the table",
-     "cause `deselected`; not shown while it is"),
+     "cause `deselected`; it has no apply unit, and nothing is shown, until it is selected again"),
     DocumentedEffect("a table that was never captured is unfit", "nothing",
      "it is left out, with its reason, and begins once it is fit"),
     DocumentedEffect("a pattern of `tables:` that takes no table yet", "a warning",
