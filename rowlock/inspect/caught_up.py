@@ -11,7 +11,7 @@ Debezium captures, the lag of Debezium is not known; its topics count up to the 
 start.
 
 A table that is left out or has stopped does not keep the others from arriving; it is named once they
-have arrived.
+have arrived, unless a copy of it is on its way.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from rowlock.coordinator.units import (
 )
 from rowlock.errors import CommandError
 from rowlock.inspect.observed.polled_sources import PolledStart
+from rowlock.inspect.observed.stopped_units import StoppedUnits, is_copy_open
 from rowlock.views.kafka import KafkaView
 from rowlock.views.source import has_view, read_log_end, source_view
 from rowlock.views.target import read_known_topics, read_unit_progress, target_session
 from schemas.config.model import Config, SourceConfig
-from schemas.problems import decode_problem
+from schemas.wire.copies import CopyOutcome, find_copy_state, select_copy
 from schemas.wire.position import parse_binlog_file_number
 from schemas.wire.records import Watermark
 
@@ -83,6 +84,7 @@ class CaughtUpGoal:
         self._config = config
         self._report = report
         self._stopped: dict[str, str] = {}
+        self._units = StoppedUnits()
         self._last_logged = ""
         self._kafka = KafkaView(config.kafka)
         self._starts = {
@@ -98,8 +100,11 @@ class CaughtUpGoal:
             self._ends = self._read_topic_ends(self._starts) | self._written
         if not self._has_applied_all(self._ends):
             return False
-        if self._stopped:
-            tables = "\n".join(f"{where}: {why}" for where, why in sorted(self._stopped.items()))
+        stopped = self._stopped | {
+            _describe_unit(unit): why for unit, why in self._units.describe_stops().items()
+        }
+        if stopped:
+            tables = "\n".join(f"{where}: {why}" for where, why in sorted(stopped.items()))
             raise CommandError(f"everything else has arrived; these have not:\n{tables}")
         return True
 
@@ -149,29 +154,56 @@ class CaughtUpGoal:
         spans = self._kafka.read_spans({unit.topic for unit in found})
         return {unit: spans[unit.topic].high for unit in found if spans[unit.topic].high > 0}
 
-    def _has_applied_all(self, ends: Mapping[ApplyUnitName, int]) -> bool:
+    def _has_applied_all(self, ends: dict[ApplyUnitName, int]) -> bool:
+        """Return whether all units have reached their ends, apart from those that stay stopped.
+
+        A unit that continues with a copy has to apply the whole copy: its end is moved.
+        """
         done: dict[ApplyUnitName, list[LaneProgress]] = {}
+        stops: dict[ApplyUnitName, str | None] = {}
         for target in sorted({unit.target for unit in ends}):
             with target_session(self._config.targets[target], target, "run") as session:
-                done |= self._read_progress(session, [unit for unit in ends if unit.target == target])
-        late = [unit for unit in list_lagging_units(ends, done) if _describe_unit(unit) not in self._stopped]
+                for unit, (lanes, stop) in self._read_progress(session, target, ends).items():
+                    done[unit], stops[unit] = lanes, stop
+        watched = self._units.watched.union(unit for unit, stop in stops.items() if stop)
+        copies = self._read_copies(watched)
+        for unit in watched:
+            self._units.note_unit(unit, stops[unit], copies[unit])
+        for unit in self._units.take_continued([each for each in watched if is_copy_open(copies[each])]):
+            ends[unit] = self._kafka.read_span(unit.topic).high
+        watched = self._units.watched
+        late = [unit for unit in list_lagging_units(ends, done) if unit not in watched]
+        awaited = [unit for unit in watched if unit not in self._units.describe_stops()]
+        awaited += self._units.list_awaited()
         if late:
             self._log_remaining(f"waiting for {len(late)} of {len(ends)} topics to be applied")
-        return not late
+        elif awaited:
+            tables = ", ".join(sorted(unit.topic for unit in awaited))
+            self._log_remaining(f"waiting for the copy after a stop of {tables}")
+        return not (late or awaited)
 
     def _read_progress(
-        self, session: UnitTarget, units: list[ApplyUnitName]
-    ) -> dict[ApplyUnitName, list[LaneProgress]]:
-        found: dict[ApplyUnitName, list[LaneProgress]] = {}
-        for pipeline in sorted({unit.pipeline for unit in units}):
+        self, session: UnitTarget, target: str, units: Collection[ApplyUnitName]
+    ) -> dict[ApplyUnitName, tuple[list[LaneProgress], str | None]]:
+        """Return the progress of the units of a target, and why they have stopped."""
+        found: dict[ApplyUnitName, tuple[list[LaneProgress], str | None]] = {}
+        mine = [unit for unit in units if unit.target == target]
+        for pipeline in sorted({unit.pipeline for unit in mine}):
             known = read_known_topics(session, pipeline)
-            for unit in (unit for unit in units if unit.pipeline == pipeline):
+            for unit in (unit for unit in mine if unit.pipeline == pipeline):
                 lanes, state = read_unit_progress(session, known, ApplyUnit(pipeline, unit.topic))
-                if state is not None and state.stopped:
-                    self._stopped[_describe_unit(unit)] = str(decode_problem(state.stopped))
-                else:
-                    self._stopped.pop(_describe_unit(unit), None)
-                found[unit] = lanes
+                found[unit] = lanes, state.stopped if state is not None else None
+        return found
+
+    def _read_copies(self, units: Collection[ApplyUnitName]) -> dict[ApplyUnitName, CopyOutcome | None]:
+        """Return the last copy of each unit's table, as its source's last watermark has it."""
+        found: dict[ApplyUnitName, CopyOutcome | None] = dict.fromkeys(units)
+        marks = {
+            name: self._kafka.read_watermark(name) for name in {each.source for each in units if each.table}
+        }
+        for unit in units:
+            if unit.table is not None and (seen := marks[unit.source]) is not None:
+                found[unit] = select_copy(find_copy_state(seen[1].copies, *unit.table))
         return found
 
     def _log_remaining(self, text: str) -> None:

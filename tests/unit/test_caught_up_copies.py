@@ -1,0 +1,144 @@
+"""`run --until-caught-up` waits for a copy that lets a stopped unit continue, and for nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from consumer.ordering.model import LaneProgress, UnitState
+from rowlock.errors import CommandError
+from rowlock.inspect import caught_up
+from rowlock.inspect.caught_up import CaughtUpGoal
+from rowlock.inspect.observed.stopped_units import STOP_SETTLES_S, StoppedUnits
+from rowlock.views.kafka import OffsetSpan
+from schemas.config.model import load_config
+from schemas.problems import Problem, encode_problem
+from schemas.wire.copies import CopyState
+from schemas.wire.position import ZERO
+from tests.kits.topic import usual_tables
+
+CONFIG = """\
+kafka: {bootstrap: "127.0.0.1:1"}
+sources:
+  b1: {type: mariadb, host: 127.0.0.1, user: u, password: x, tables: [bank.*]}
+targets:
+  hq: {type: postgres, host: 127.0.0.1, port: 1, user: u, password: x, database: d}
+pipelines:
+  p: {sources: [b1], target: hq, routes: [{from: bank.*, to: "public.{table}"}]}
+"""
+TOPIC = "rowlock.b1.bank.acct"
+STOP = encode_problem(Problem("the definition cannot be proven", "rowlock copy bank.acct"))
+COPY = CopyState(id="c1", db="bank", table="acct", by="pipeline p", phase="waiting", requested_ms=1)
+
+
+class System:
+    """A captured source, a topic that ends at `end`, and the unit that applies it."""
+
+    def __init__(self) -> None:
+        self.end, self.offset = 10, 5
+        self.stopped: str | None = STOP
+        self.copy: CopyState | None = None
+        self.now_s = 100.0
+
+    def read_watermark(self, _source: str) -> tuple[int, Any]:
+        copies = {} if self.copy is None else {"bank.acct": self.copy}
+        return 1, SimpleNamespace(snapshot_pending=(), idle=True, error=None, copies=copies)
+
+    def read_watermark_end(self, _source: str) -> int:
+        return 0
+
+    def count_partitions(self) -> dict[str, int]:
+        return {TOPIC: 1}
+
+    def read_topic_tables(self, _sources: object, topics: list[str]) -> object:
+        return usual_tables(topics)
+
+    def read_span(self, _topic: str) -> OffsetSpan:
+        return OffsetSpan(0, self.end)
+
+    def read_spans(self, topics: set[str]) -> dict[str, OffsetSpan]:
+        return {topic: self.read_span(topic) for topic in topics}
+
+    def list_unit_topics(self, _pipeline: str) -> list[str]:
+        return [TOPIC]
+
+    def read_progress(self, _unit: object) -> tuple[list[LaneProgress], UnitState]:
+        lane = LaneProgress(0, 0, 0, "id", self.offset, ZERO, 0, "{}")
+        return [lane], UnitState(None, None, self.stopped)
+
+
+@pytest.fixture
+def system(monkeypatch: pytest.MonkeyPatch) -> System:
+    system = System()
+
+    @contextlib.contextmanager
+    def open_session(*_: object) -> Iterator[System]:
+        yield system
+
+    monkeypatch.setattr(caught_up, "KafkaView", lambda _: system)
+    monkeypatch.setattr(caught_up, "read_log_end", lambda *_: (1, 4))
+    monkeypatch.setattr(caught_up, "target_session", open_session)
+    monkeypatch.setattr(caught_up, "StoppedUnits", lambda: StoppedUnits(lambda: system.now_s))
+    return system
+
+
+@pytest.fixture
+def goal(system: System, tmp_path: Path) -> CaughtUpGoal:
+    (file := tmp_path / "c.yaml").write_text(CONFIG)
+    return CaughtUpGoal(load_config(file))
+
+
+def test_the_copy_after_a_stop_is_awaited_with_all_its_rows(system: System, goal: CaughtUpGoal) -> None:
+    assert not goal()  # the unit is about to request the copy
+    system.copy = COPY
+    system.now_s += 100 * STOP_SETTLES_S
+    assert not goal()  # copies may wait for each other for long
+    system.copy = structs.replace(COPY, phase="running", offset=12, rows=7)
+    system.stopped, system.offset, system.end = None, 12, 20
+    assert not goal()  # the unit continues, and the copy goes on
+    system.copy, system.end = structs.replace(system.copy, phase="done"), 30
+    assert not goal()  # the rows of the copy are not all applied
+    system.offset = 29
+    assert goal()
+
+
+def test_a_stop_without_a_copy_ends_the_run_once_it_is_settled(system: System, goal: CaughtUpGoal) -> None:
+    assert not goal()
+    system.now_s += STOP_SETTLES_S - 1
+    assert not goal()
+    system.now_s += 1000 * STOP_SETTLES_S
+    with pytest.raises(CommandError, match=r"(?s)these have not:.*acct has stopped: the definition"):
+        goal()
+
+
+def test_a_postponed_copy_is_not_awaited_and_is_named(system: System, goal: CaughtUpGoal) -> None:
+    why = encode_problem(Problem("the copy is postponed until 14:31", "nothing to do"))
+    system.copy = structs.replace(COPY, phase="refused", reason=why, retry_ms=9)
+    assert not goal()
+    system.now_s += 1000 * STOP_SETTLES_S
+    with pytest.raises(CommandError, match="the copy is postponed until 14:31"):
+        goal()
+
+
+def test_a_published_copy_has_time_to_reach_its_unit(system: System, goal: CaughtUpGoal) -> None:
+    system.copy = structs.replace(COPY, phase="running")
+    assert not goal()
+    system.now_s += 1000 * STOP_SETTLES_S
+    system.copy = structs.replace(COPY, phase="done", offset=8)
+    assert not goal()
+    system.stopped, system.offset = None, 9
+    assert goal()
+
+
+def test_a_unit_that_a_person_lets_continue_is_awaited(system: System, goal: CaughtUpGoal) -> None:
+    assert not goal()
+    system.stopped = None
+    assert not goal()
+    system.offset = 9
+    assert goal()
