@@ -329,7 +329,7 @@ def events(config_file: Path, output: str, limit: int, after: int) -> None:
     help="Change the rate of a copy that waits or runs to --max-rows-per-second, or to no limit.",
 )
 @click.option(
-    "--wait", is_flag=True, help="Show its progress until it has ended. Exit with 1 if the copy is refused."
+    "--wait", is_flag=True, help="Show its progress until the targets have it. Exit with 1 if that fails."
 )
 @report_command_errors
 def copy(  # noqa: PLR0917 - click passes options by name

@@ -4,6 +4,7 @@ copies.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Sequence
@@ -23,14 +24,21 @@ from rowlock.commands.tables import (
     make_console,
 )
 from rowlock.coordinator.leader_client import LeaderClient
+from rowlock.coordinator.units import list_apply_units
 from rowlock.errors import CommandError
+from rowlock.inspect.observed.unit_goals import UnitGoals, wait_for_goals
 from rowlock.views.copy_desk import parse_table_name
+from rowlock.views.kafka import KafkaView
 from rowlock.views.server_versions import yield_unsupported_servers
 from schemas.clock import read_clock_ms
 from schemas.config.model import Config, load_config
+from schemas.patience import AdaptiveTimeout
+from schemas.table.names import find_meant_tables
 from schemas.table.patterns import is_selected_by_patterns
 
 COPY_POLL_S = 1.0
+APPLY_STALLED_S = 120.0
+"""`--wait` ends after this many seconds in which no target has applied anything of the copy."""
 _OVER = ("done", "refused", "cancelled")
 CopyJson = dict[str, Any]
 
@@ -89,11 +97,12 @@ def show_copies(config_file: Path, output: str) -> int:
 
 
 def wait_for(config_file: Path, request: str, output: str) -> int:
-    """Show the progress of a request until it has ended. Returns the exit code: 0 only if the copy is
-    complete.
+    """Show the progress of a request until the targets have applied the copy. Returns the exit code: 0 only
+    then.
     """
     last, row = "", None
-    with LeaderClient.from_config(load_config(config_file)) as leader:
+    config = load_config(config_file)
+    with LeaderClient.from_config(config) as leader:
         while True:
             found = next((each for each in _fetch_copies(leader) if each["id"] == request), None)
             if found is None and row is not None:
@@ -107,9 +116,31 @@ def wait_for(config_file: Path, request: str, output: str) -> int:
             if row is not None and row["phase"] in _OVER:
                 break
             time.sleep(COPY_POLL_S)
+    is_done = row["phase"] == "done" and _wait_until_applied(config, row)
     if output == "json":
         click.echo(json.dumps({"version": 1, "copies": [row]}))
-    return FINE if row["phase"] == "done" else FINDING
+    return FINE if is_done else FINDING
+
+
+def _wait_until_applied(config: Config, row: CopyJson) -> bool:
+    """Wait until all targets have applied a copy that capture has published. Returns whether they have."""
+    with contextlib.closing(KafkaView(config.kafka)) as kafka:
+        topics = kafka.list_topics()
+        assigned = kafka.read_topic_tables([row["source"]], topics)
+        units = [
+            unit
+            for unit in list_apply_units(config, topics, assigned)
+            if unit.source == row["source"] and unit.table in find_meant_tables(row["table"])
+        ]
+        targets = ", ".join(sorted({unit.target for unit in units}))
+        if units:
+            click.echo(f"{row['table']}: published; waiting until {targets} has applied it", err=True)
+        ends = {unit: kafka.read_span(unit.topic).high for unit in units}
+        problem = wait_for_goals(UnitGoals(config, kafka), ends, AdaptiveTimeout(APPLY_STALLED_S))
+    outcome = f"applied to {targets}" if problem is None else f"published, but not applied yet: {problem}"
+    if units:
+        click.echo(f"{row['table']}: {outcome}", err=True)
+    return problem is None
 
 
 def _fetch_copies(leader: LeaderClient) -> list[CopyJson]:

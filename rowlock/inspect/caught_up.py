@@ -16,11 +16,9 @@ have arrived, unless a copy of it is on its way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from consumer.ordering.model import ApplyUnit, LaneProgress
-from consumer.targets.base import UnitTarget
 from rowlock.coordinator.units import (
     NO_TOPICS_REMEDY,
     ApplyUnitName,
@@ -32,12 +30,10 @@ from rowlock.coordinator.units import (
 )
 from rowlock.errors import CommandError
 from rowlock.inspect.observed.polled_sources import PolledStart
-from rowlock.inspect.observed.stopped_units import StoppedUnits, is_copy_open
+from rowlock.inspect.observed.unit_goals import UnitGoals
 from rowlock.views.kafka import KafkaView
 from rowlock.views.source import has_view, read_log_end, source_view
-from rowlock.views.target import read_known_topics, read_unit_progress, target_session
 from schemas.config.model import Config, SourceConfig
-from schemas.wire.copies import CopyOutcome, find_copy_state, select_copy
 from schemas.wire.position import parse_binlog_file_number
 from schemas.wire.records import Watermark
 
@@ -62,19 +58,6 @@ class SourceStart:
         return watermark.idle or (parse_binlog_file_number(watermark.file), watermark.position[2]) >= self.end
 
 
-def list_lagging_units(
-    ends: Mapping[ApplyUnitName, int], progress: Mapping[ApplyUnitName, list[LaneProgress]]
-) -> list[ApplyUnitName]:
-    """Return the units with a lane that has not applied all offsets below the unit's end."""
-    late = []
-    for unit, end in ends.items():
-        lanes = progress.get(unit, [])
-        done = min((lane.offset for lane in lanes), default=-1)
-        if done < end - 1:
-            late.append(unit)
-    return late
-
-
 class CaughtUpGoal:
     """Returns whether the goal is reached, when called. Raises CommandError if it cannot be reached: at
     once if a whole source has ended, or, if tables have stopped, once all others have arrived.
@@ -84,9 +67,9 @@ class CaughtUpGoal:
         self._config = config
         self._report = report
         self._stopped: dict[str, str] = {}
-        self._units = StoppedUnits()
         self._last_logged = ""
         self._kafka = KafkaView(config.kafka)
+        self._units = UnitGoals(config, self._kafka)
         self._starts = {
             name: self._read_start(config.sources[name], name) for name in list_sources_to_capture(config)
         }
@@ -155,56 +138,13 @@ class CaughtUpGoal:
         return {unit: spans[unit.topic].high for unit in found if spans[unit.topic].high > 0}
 
     def _has_applied_all(self, ends: dict[ApplyUnitName, int]) -> bool:
-        """Return whether all units have reached their ends, apart from those that stay stopped.
-
-        A unit that continues with a copy has to apply the whole copy: its end is moved.
-        """
-        done: dict[ApplyUnitName, list[LaneProgress]] = {}
-        stops: dict[ApplyUnitName, str | None] = {}
-        for target in sorted({unit.target for unit in ends}):
-            with target_session(self._config.targets[target], target, "run") as session:
-                for unit, (lanes, stop) in self._read_progress(session, target, ends).items():
-                    done[unit], stops[unit] = lanes, stop
-        watched = self._units.watched.union(unit for unit, stop in stops.items() if stop)
-        copies = self._read_copies(watched)
-        for unit in watched:
-            self._units.note_unit(unit, stops[unit], copies[unit])
-        for unit in self._units.take_continued([each for each in watched if is_copy_open(copies[each])]):
-            ends[unit] = self._kafka.read_span(unit.topic).high
-        watched = self._units.watched
-        late = [unit for unit in list_lagging_units(ends, done) if unit not in watched]
-        awaited = [unit for unit in watched if unit not in self._units.describe_stops()]
-        awaited += self._units.list_awaited()
-        if late:
-            self._log_remaining(f"waiting for {len(late)} of {len(ends)} topics to be applied")
-        elif awaited:
-            tables = ", ".join(sorted(unit.topic for unit in awaited))
-            self._log_remaining(f"waiting for the copy after a stop of {tables}")
-        return not (late or awaited)
-
-    def _read_progress(
-        self, session: UnitTarget, target: str, units: Collection[ApplyUnitName]
-    ) -> dict[ApplyUnitName, tuple[list[LaneProgress], str | None]]:
-        """Return the progress of the units of a target, and why they have stopped."""
-        found: dict[ApplyUnitName, tuple[list[LaneProgress], str | None]] = {}
-        mine = [unit for unit in units if unit.target == target]
-        for pipeline in sorted({unit.pipeline for unit in mine}):
-            known = read_known_topics(session, pipeline)
-            for unit in (unit for unit in mine if unit.pipeline == pipeline):
-                lanes, state = read_unit_progress(session, known, ApplyUnit(pipeline, unit.topic))
-                found[unit] = lanes, state.stopped if state is not None else None
-        return found
-
-    def _read_copies(self, units: Collection[ApplyUnitName]) -> dict[ApplyUnitName, CopyOutcome | None]:
-        """Return the last copy of each unit's table, as its source's last watermark has it."""
-        found: dict[ApplyUnitName, CopyOutcome | None] = dict.fromkeys(units)
-        marks = {
-            name: self._kafka.read_watermark(name) for name in {each.source for each in units if each.table}
-        }
-        for unit in units:
-            if unit.table is not None and (seen := marks[unit.source]) is not None:
-                found[unit] = select_copy(find_copy_state(seen[1].copies, *unit.table))
-        return found
+        left = self._units.read_remaining(ends)
+        if left.late:
+            self._log_remaining(f"waiting for {len(left.late)} of {len(ends)} topics to be applied")
+        elif left.awaited:
+            topics = ", ".join(sorted(unit.topic for unit in left.awaited))
+            self._log_remaining(f"waiting for the copy after a stop of {topics}")
+        return not (left.late or left.awaited)
 
     def _log_remaining(self, text: str) -> None:
         if text != self._last_logged:

@@ -1,9 +1,9 @@
-"""`run --until-caught-up` waits for a copy that lets a stopped unit continue, and for nothing else."""
+"""What `run --until-caught-up` and `copy --wait` wait for: also a copy that lets a stopped unit continue."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +12,11 @@ import pytest
 from msgspec import structs
 
 from consumer.ordering.model import LaneProgress, UnitState
+from rowlock.commands import copying
 from rowlock.errors import CommandError
 from rowlock.inspect import caught_up
 from rowlock.inspect.caught_up import CaughtUpGoal
+from rowlock.inspect.observed import unit_goals
 from rowlock.inspect.observed.stopped_units import STOP_SETTLES_S, StoppedUnits
 from rowlock.views.kafka import OffsetSpan
 from schemas.config.model import load_config
@@ -65,6 +67,12 @@ class System:
     def read_spans(self, topics: set[str]) -> dict[str, OffsetSpan]:
         return {topic: self.read_span(topic) for topic in topics}
 
+    def list_topics(self) -> list[str]:
+        return [TOPIC]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
     def list_unit_topics(self, _pipeline: str) -> list[str]:
         return [TOPIC]
 
@@ -83,8 +91,8 @@ def system(monkeypatch: pytest.MonkeyPatch) -> System:
 
     monkeypatch.setattr(caught_up, "KafkaView", lambda _: system)
     monkeypatch.setattr(caught_up, "read_log_end", lambda *_: (1, 4))
-    monkeypatch.setattr(caught_up, "target_session", open_session)
-    monkeypatch.setattr(caught_up, "StoppedUnits", lambda: StoppedUnits(lambda: system.now_s))
+    monkeypatch.setattr(unit_goals, "target_session", open_session)
+    monkeypatch.setattr(unit_goals, "StoppedUnits", lambda: StoppedUnits(lambda: system.now_s))
     return system
 
 
@@ -142,3 +150,73 @@ def test_a_unit_that_a_person_lets_continue_is_awaited(system: System, goal: Cau
     assert not goal()
     system.offset = 9
     assert goal()
+
+
+class Leader:
+    """A leader that knows one copy, which capture has published."""
+
+    def list_copies(self, _path: str) -> dict[str, Any]:
+        row = {"id": "c1", "source": "b1", "table": "bank.acct", "phase": "done", "reason": ""}
+        return {"copies": [{**row, "rows": 3, "estimate": 3, "eta_s": None}]}
+
+
+@pytest.fixture
+def wait(system: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """`rowlock copy bank.acct --wait`."""
+    (file := tmp_path / "c.yaml").write_text(CONFIG)
+    leader = SimpleNamespace(get=Leader().list_copies)
+    opened = SimpleNamespace(from_config=lambda _: contextlib.nullcontext(leader))
+    monkeypatch.setattr(copying, "LeaderClient", opened)
+    monkeypatch.setattr(copying, "KafkaView", lambda _: system)
+    return lambda: copying.wait_for(file, "c1", "table")
+
+
+def test_copy_waits_until_the_target_has_it(
+    system: System,
+    wait: Callable[[], int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    system.copy = structs.replace(COPY, phase="done", offset=8)
+    offsets: list[int] = []
+
+    def go_on(_seconds: float) -> None:
+        """The unit finds the copy, and applies one more event each time."""
+        offsets.append(system.offset)
+        system.stopped, system.offset = None, system.offset + 1
+
+    monkeypatch.setattr("time.sleep", go_on)
+    assert wait() == 0
+    assert offsets == [5, 6, 7, 8]
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "bank.acct: published; waiting until hq has applied it",
+        "bank.acct: applied to hq",
+    ]
+
+
+def test_copy_does_not_wait_for_a_target_that_applies_nothing(
+    system: System,
+    wait: Callable[[], int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    system.stopped = None
+    limit = SimpleNamespace(renew=lambda: None, is_over=lambda: True, waited=120.0)
+    monkeypatch.setattr(copying, "AdaptiveTimeout", lambda _: limit)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    assert wait() == 1
+    assert "published, but not applied yet" in capsys.readouterr().err
+
+
+def test_copy_reports_a_unit_that_stays_stopped(
+    system: System,
+    wait: Callable[[], int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def pass_time(_seconds: float) -> None:
+        system.now_s += 1000 * STOP_SETTLES_S
+
+    monkeypatch.setattr("time.sleep", pass_time)
+    assert wait() == 1
+    assert "has stopped: the definition cannot be proven" in capsys.readouterr().err

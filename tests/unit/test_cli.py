@@ -17,9 +17,10 @@ from click.testing import CliRunner
 from rowlock.cli import main
 from rowlock.commands.tables import build_unit_status_table, make_console
 from rowlock.coordinator.units import ApplyUnitName, list_apply_units
-from rowlock.inspect.caught_up import SourceStart, list_lagging_units
+from rowlock.inspect.caught_up import SourceStart
 from rowlock.inspect.observed.applied import count_lag
 from rowlock.inspect.observed.source_status import SourceStatus, judge_source
+from rowlock.inspect.observed.unit_goals import list_lagging_units
 from rowlock.inspect.status import ApplyUnitStatus, Status
 from rowlock.processes import log
 from rowlock.views.kafka import OffsetSpan

@@ -25,7 +25,7 @@ from consumer.ordering.progress import find_lost_offsets
 from consumer.ordering.tickets import TicketTable
 from consumer.process.takeover import TakeoverResult, take_unit
 from rowlock.coordinator.units import ApplyUnitName
-from rowlock.inspect.caught_up import list_lagging_units
+from rowlock.inspect.observed.unit_goals import list_lagging_units
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from schemas.wire.position import ZERO
 from tests.kits.history import target_table
