@@ -42,9 +42,10 @@ from coordinator.core.messages import (
     Sync,
     UnitStatus,
 )
+from coordinator.core.progress import PipelineProgress
 from coordinator.core.records import AgentRecord, CounterRecord, DurableRecord, UnitRecord, build_record_key
 from coordinator.core.replication_table import SetState
-from coordinator.server.operators.view import list_pipeline_rows
+from coordinator.server.operators.view import build_leader_view, list_pipeline_rows
 from schemas.units import UnitOperation, UnitPhase, UnitProgress
 from tests.kits.leader_core import CONFIG, Cluster, spec
 from tests.kits.leader_history import play
@@ -244,6 +245,17 @@ def test_a_dropped_unit_is_stopped_fenced_at_the_target_and_then_forgotten() -> 
     assert "u" not in cluster.state.sets.by_unit
     later = steps.begin_leader_term("p", 11, cluster.records, CONFIG, 0.0)[0]
     assert later.numbers.counter >= first.assignment
+
+
+def test_a_time_that_is_not_known_is_shown_as_unknown() -> None:
+    """A unit that has applied nothing reports 0, which is no time."""
+    cluster = play("pipeline p; a joins; +u; tick; u on a")
+    cluster.state.sets.memos["u"].mark = UnitProgress(0, 0, None)
+    cluster.state.pipelines.stored["p"] = PipelineProgress(0, 0, {"s": 0, "s2": 7})
+    view = build_leader_view(cluster.state, None, 0.0, errors={}, streams={}, counters={})
+    assert [(row.checkpoint_ts, row.resolved_ts) for row in view.units] == [(None, None)]
+    (pipeline,) = view.pipelines
+    assert (pipeline.checkpoint_ts, pipeline.resolved_ts, pipeline.by_source) == (None, None, {"s2": 7})
 
 
 def test_a_unit_created_again_under_its_name_starts_without_the_old_progress() -> None:

@@ -56,7 +56,10 @@ def list_pipeline_rows(state: LeaderState) -> tuple[PipelineRow, ...]:
 
 
 def _build_pipeline_row(name: str, p: PipelineProgress, waits_for: tuple[str, ...]) -> PipelineRow:
-    return PipelineRow(name, p.checkpoint_ts, p.resolved_ts, p.cut_ts, dict(p.by_source), waits_for)
+    by_source = {source: ts for source, ts in p.by_source.items() if ts}
+    return PipelineRow(
+        name, p.checkpoint_ts or None, p.resolved_ts or None, p.cut_ts or None, by_source, waits_for
+    )
 
 
 def _build_unit_row(
@@ -80,8 +83,8 @@ def _build_unit_row(
         current.state.value,
         shown.agent if shown else None,
         shown.assignment if shown else 0,
-        mark.checkpoint_ts if mark else None,
-        mark.resolved_ts if mark else None,
+        (mark.checkpoint_ts or None) if mark else None,  # a mark has 0 for a time that is not known
+        (mark.resolved_ts or None) if mark else None,
         ":".join(map(str, mark.position)) if mark and mark.position else None,
         memo.rows_per_s if primary is not None else 0,
         name in state.sets.paused,
