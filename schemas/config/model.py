@@ -73,8 +73,8 @@ class RepairConfig(ConfigModel):
     max_per_day: int = Field(
         default=3,
         ge=1,
-        description="Maximum number of automatic copies of one table within a day; "
-        "the next one is postponed until the day is over.",
+        description="Maximum number of automatic copies of one table within a day, of which those with the "
+        "same cause are at least an hour apart; the next one is postponed until then.",
     )
 
     @model_validator(mode="before")
