@@ -133,9 +133,8 @@ def _on_server(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[F
         return
     yield from _as_configured(catalog, source, place)
     yield from _check_tables(catalog, source, place)
-    for finding in list_hidden_objects(
-        CatalogVisibility.from_grants(catalog.server.read_grants(), catalog.session.flavour.rights), source
-    ):
+    visibility = CatalogVisibility.from_grants(catalog.server.read_grants(), catalog.session.flavour.rights)
+    for finding in list_hidden_objects(visibility, source, catalog.server.read_privileges()):
         yield Finding("warning", place, *finding)
 
 

@@ -9,7 +9,7 @@ proves that the user would see it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -40,14 +40,16 @@ class Rights(NamedTuple):
     """A server's names of rights.
 
     `status`: the right to read where the log ends; any of `gives_status` suffices. `routines`: the right
-    to see the bodies of stored routines; SELECT on `routines_table` suffices as well. `foreign_keys`:
-    any of them on a table shows its foreign keys.
+    to see the bodies of stored routines; SELECT on `routines_table` suffices as well, and SELECT on
+    everything. `routines_before`: what to grant on a server of a version without the right `routines`.
+    `foreign_keys`: any of them on a table shows its foreign keys.
     """
 
     status: str
     gives_status: frozenset[str]
     routines: str
     routines_table: tuple[str, str] | None
+    routines_before: str
     foreign_keys: frozenset[str]
 
 
@@ -176,9 +178,13 @@ class CatalogVisibility:
         return self.grants.has_on_database(db, *self.rights.foreign_keys)
 
 
-def list_hidden_objects(visibility: CatalogVisibility, source: SourceConfig) -> list[tuple[str, str]]:
+def list_hidden_objects(
+    visibility: CatalogVisibility, source: SourceConfig, privileges: Collection[str]
+) -> list[tuple[str, str]]:
     """Return (effect on a change that is logged as a statement, the GRANT) for each kind of object that
     the user cannot see everywhere.
+
+    `privileges`: the names in upper case that the server's GRANT knows, which differ between versions.
     """
     account = visibility.grants.account or f"'{source.user}'@'%'"
     found = []
@@ -194,13 +200,15 @@ def list_hidden_objects(visibility: CatalogVisibility, source: SourceConfig) -> 
             )
         )
     if not visibility.can_see_routines():
+        rights = visibility.rights
+        what = f"{rights.routines} ON *.*" if rights.routines in privileges else rights.routines_before
         found.append(
             (
                 (
                     f"user {source.user} does not see the stored routines: a change logged as a statement "
                     "that calls a function would stop every table of the source"
                 ),
-                f"GRANT {visibility.rights.routines} ON *.* TO {account};",
+                f"GRANT {what} TO {account};",
             )
         )
     return found

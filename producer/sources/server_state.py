@@ -85,5 +85,9 @@ class ServerState:
         """Return the lines of SHOW GRANTS, including those of the active roles."""
         return self._flavour.grants(self._session.run_query)
 
+    def read_privileges(self) -> frozenset[str]:
+        """Return the names of all privileges that the server's GRANT knows, in upper case."""
+        return frozenset(row["Privilege"].upper() for row in self._session.run_query("SHOW PRIVILEGES"))
+
     def _log_status(self) -> list[dict[str, Any]]:
         return self._session.run_first_known(self._flavour.log_status)

@@ -22,6 +22,7 @@ from schemas.problems import ProblemError
 from schemas.table.names import EXACT, NameRules, TableName
 
 _SEE_SETUP = "see 'Prepare a source database' in rowlock's documentation"
+_SEE_ROUTINES = f"`rowlock check` prints the GRANT that shows it ({_SEE_SETUP})"
 
 
 class ProvenVisibility(Protocol):
@@ -283,8 +284,7 @@ class _ClosureWalk:
             if name[0] or name[1].upper() not in BUILT_IN:
                 raise UnknownImpactError(
                     f"{what} calls {name[1]}, and the stored routines are hidden from this user",
-                    "GRANT SHOW_ROUTINE (MySQL), "
-                    "SHOW CREATE ROUTINE (MariaDB from 11.3), or SELECT ON mysql.proc (MariaDB) TO it",
+                    _SEE_ROUTINES,
                 )
             return
         for routine, body in self.objects.routines.items():
@@ -294,7 +294,7 @@ class _ClosureWalk:
             if body is None:
                 raise UnknownImpactError(
                     f"the body of routine {routine[0]}.{routine[1]} is hidden from this user",
-                    "GRANT SHOW_ROUTINE (MySQL) or SHOW CREATE ROUTINE (MariaDB) ON *.* TO it",
+                    _SEE_ROUTINES,
                 )
             self.walk_body(body, routine[0], f"routine {routine[0]}.{routine[1]}")
 

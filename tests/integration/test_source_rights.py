@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL
+from producer.checks.binlog_server import check_binlog_server
 from producer.sources.catalog import Catalog, open_catalog
+from producer.sources.server_state import ServerState
 from producer.sources.source_objects import SourceObjects, read_objects
 from schemas.config.model import SourceConfig
 from schemas.findings import Finding
@@ -200,6 +202,30 @@ def test_the_optional_right_shows_what_a_statement_may_reach(bank: Bank) -> None
     assert sight.can_see_triggers(bank.other)
     assert sight.can_see_foreign_keys(bank.other)
     assert not sight.can_see_routines(), "a function may be hidden"
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_printed_grants_show_everything(bank: Bank, monkeypatch: pytest.MonkeyPatch, older: bool) -> None:
+    """`older`: a version whose GRANT does not know the right to see routines: MariaDB before 11.3, MySQL
+    before 8.0.20."""
+    bank.run(*OBJECTS)
+    if older:
+        monkeypatch.setattr(ServerState, "read_privileges", lambda _: frozenset[str]())
+    checked = SourceConfig.model_validate(bank.settings())
+
+    def list_grants() -> list[str]:
+        found = check_binlog_server(checked, "source s").findings
+        return [each.remedy for each in found if each.remedy.startswith("GRANT ")]
+
+    statements = list_grants()
+    assert len(statements) == 2
+    assert any("ROUTINE" in each for each in statements) is not older
+    bank.run(*statements)
+    assert list_grants() == []
+    sight = bank.objects().visibility
+    assert sight.can_see_all_tables()
+    assert sight.can_see_routines()
+    assert "RETURN 1" in str(bank.objects().routines[bank.other, "adds"])
 
 
 @pytest.mark.parametrize("roles", [False, True])

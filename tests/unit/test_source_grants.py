@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from producer.sources.binlog.flavour import BinlogFlavour
 from producer.sources.grants import CatalogVisibility, Grants, list_hidden_objects, list_missing_grants
 from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
 from producer.sources.mysql.flavour import MYSQL_FLAVOUR
@@ -91,9 +92,29 @@ def test_foreign_keys_are_read_from_both_servers_texts() -> None:
 def test_what_is_hidden_is_said_with_the_right_that_shows_it(
     line: str, mariadb: bool, expected: list[str]
 ) -> None:
+    flavour = MARIADB_FLAVOUR if mariadb else MYSQL_FLAVOUR
     found = list_hidden_objects(
-        CatalogVisibility.from_grants([line], (MARIADB_FLAVOUR if mariadb else MYSQL_FLAVOUR).rights), SOURCE
+        CatalogVisibility.from_grants([line], flavour.rights), SOURCE, {flavour.rights.routines}
     )
     assert [
         statement.partition(" ")[2].partition(" ON ")[0].partition(",")[0] for _, statement in found
     ] == expected
+
+
+@pytest.mark.parametrize(
+    ("flavour", "expected"),
+    [
+        (MARIADB_FLAVOUR, "GRANT SELECT ON mysql.proc TO `u`@`%`;"),  # before 11.3
+        (MYSQL_FLAVOUR, "GRANT SELECT ON *.* TO `u`@`%`;"),  # before 8.0.20
+    ],
+)
+def test_server_without_the_right_to_see_routines_gets_another_grant(
+    flavour: BinlogFlavour, expected: str
+) -> None:
+    """GRANT SHOW CREATE ROUTINE is a syntax error on MariaDB 10.11."""
+    line = "GRANT TRIGGER, SHOW VIEW ON *.* TO `u`@`%`"
+    visibility = CatalogVisibility.from_grants([line], flavour.rights)
+    [(_, statement)] = list_hidden_objects(visibility, SOURCE, {"CREATE ROUTINE", "SHOW VIEW"})
+    assert statement == expected
+    granted = CatalogVisibility.from_grants([line, statement.rstrip(";") + " "], flavour.rights)
+    assert list_hidden_objects(granted, SOURCE, {"CREATE ROUTINE", "SHOW VIEW"}) == []

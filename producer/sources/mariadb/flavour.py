@@ -98,6 +98,7 @@ MARIADB_FLAVOUR = BinlogFlavour(
         gives_status=frozenset({"REPLICATION CLIENT", "BINLOG MONITOR", "SUPER"}),
         routines="SHOW CREATE ROUTINE",
         routines_table=("mysql", "proc"),
+        routines_before="SELECT ON mysql.proc",
         foreign_keys=TABLE_RIGHTS - {"SELECT"},
     ),
     grants=_read_grants,

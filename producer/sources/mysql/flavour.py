@@ -149,6 +149,7 @@ MYSQL_FLAVOUR = BinlogFlavour(
         gives_status=frozenset({"REPLICATION CLIENT", "SUPER"}),
         routines="SHOW_ROUTINE",
         routines_table=None,
+        routines_before="SELECT ON *.*",
         foreign_keys=TABLE_RIGHTS,
     ),
     grants=_read_grants,
