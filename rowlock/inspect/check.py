@@ -58,6 +58,7 @@ from rowlock.inspect.scopes import FindingScope, ScopedFinding, attach_scope, at
 from rowlock.views.kafka import KafkaView
 from rowlock.views.source import read_selected_tables, read_source_expiry
 from rowlock.views.target import explain_wrong_target, read_unit_definitions
+from schemas.config.addresses import is_loopback
 from schemas.config.kinds.targets import find_target_kind
 from schemas.config.model import Config, PipelineConfig
 from schemas.errors import SchemaError, ServerConnectError
@@ -67,6 +68,9 @@ from schemas.problems import ProblemError
 from schemas.table.model import Table
 from schemas.table.names import EXACT
 from schemas.table.patterns import is_pattern_match
+
+
+_TRIAL_BROKER = "`python -m deploy.embedded up --kafka` starts a broker and prints its address"
 
 
 def list_findings(config: Config) -> list[Finding]:
@@ -155,16 +159,17 @@ def _yield_kafka_findings(config: Config) -> Iterator[Finding]:
         finally:
             view.close()
     except CommandError as error:
+        addresses = parse_bootstrap_addresses(config.kafka.bootstrap)
         others = [
-            other
-            for host, port in parse_bootstrap_addresses(config.kafka.bootstrap)
-            if (other := explain_wrong_service(host, port, KAFKA_BROKER))
+            other for host, port in addresses if (other := explain_wrong_service(host, port, KAFKA_BROKER))
         ]
         where = config.find_line("kafka", "bootstrap")
         if others:
             yield _build_finding(where, "; ".join(others), "correct kafka.bootstrap")
         else:
-            yield build_error_finding(where, error.problem)
+            is_here = all(is_loopback(host) for host, _ in addresses)
+            trial = f"; to try rowlock on this machine: {_TRIAL_BROKER}" if is_here else ""
+            yield _build_finding(where, error.problem.what, f"{error.problem.remedy}{trial}")
 
 
 def _list_source_findings(config: Config, name: str) -> list[Finding]:

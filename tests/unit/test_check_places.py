@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from rowlock.errors import CommandError
 from rowlock.inspect import check
+from rowlock.views.kafka import KafkaView
 from schemas.config.model import Config, load_config
 from tests.kits.listening import http, listening
 
@@ -53,3 +55,22 @@ def test_another_server_at_kafka_s_port_is_named(tmp_path: Path, monkeypatch: py
     with listening(http) as port:
         (found,) = check._yield_kafka_findings(config(tmp_path, tmp_path, port))
     assert f"at 127.0.0.1:{port} answers an HTTP server, not a Kafka broker" in found.message
+
+
+@pytest.mark.parametrize(
+    ("bootstrap", "is_here"), [("127.0.0.1:1", True), ("localhost:1,kafka2:9092", False)]
+)
+def test_trial_broker_is_named_only_where_the_broker_would_be_on_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bootstrap: str, is_here: bool
+) -> None:
+    def refuse(_: object) -> KafkaView:
+        raise CommandError("Kafka does not answer", "start the broker")
+
+    monkeypatch.setattr(check, "KafkaView", refuse)
+    monkeypatch.setattr(check, "explain_wrong_service", lambda *_: None)
+    config(tmp_path, tmp_path)
+    file = tmp_path / "c.yaml"
+    file.write_text(file.read_text().replace('bootstrap: "127.0.0.1:1"', f'bootstrap: "{bootstrap}"'))
+    (found,) = check._yield_kafka_findings(load_config(file))
+    assert found.remedy.startswith("start the broker")
+    assert ("`python -m deploy.embedded up --kafka`" in found.remedy) is is_here
