@@ -69,7 +69,6 @@ from schemas.table.model import Table
 from schemas.table.names import EXACT
 from schemas.table.patterns import is_pattern_match
 
-
 _TRIAL_BROKER = "`python -m deploy.embedded up --kafka` starts a broker and prints its address"
 
 

@@ -67,6 +67,28 @@ def test_a_long_line_is_found_in_text_only(text: str, found: int) -> None:
     assert len(list(list_long_lines(f"{text}\n\n```\n{'x' * 161}\n```\n"))) == found
 
 
+@pytest.mark.parametrize(
+    "page", ["how-to/run-it.md", "how-to/install.md", "tutorial/first-report.md", "zh/first-report.md"]
+)
+def test_reader_without_servers_gets_the_command_that_starts_them(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    assert "python -m deploy.embedded up --kafka" in text
+    assert ".venv/bin/" not in text, "only a clone has it"
+
+
+def test_files_to_take_are_links() -> None:
+    """The reader has rowlock from a wheel, without these files in a folder; a link downloads them."""
+    pages = [
+        page for folder in ("how-to", "tutorial", "reference") for page in (ROOT / "docs" / folder).iterdir()
+    ]
+    named = [
+        (page.name, name)
+        for page in pages
+        for name in re.findall(r"(?<![\w./])deploy/[\w./]+", page.read_text())
+    ]
+    assert named == []
+
+
 @pytest.mark.parametrize("page", ["README.md", "README.zh.md"])
 def test_readme_begins_with_the_demo_and_names_only_commands_that_exist(page: str) -> None:
     text = (ROOT / page).read_text()

@@ -68,7 +68,7 @@ _HEAD = """\
 servers.py. -->
 
 One YAML file: that of `-c FILE`, else of the environment variable `ROWLOCK_CONFIG`, else `./rowlock.yaml`. A
-complete example with comments: `deploy/config.example.yaml`.
+complete file with comments: the [example](../../deploy/config.example.yaml).
 
 - `${NAME}` anywhere in a value is replaced from the environment; `$$` is a dollar sign. A missing variable is
   an error.
