@@ -57,11 +57,13 @@ def _make_equals_check(refused: str) -> Callable[[str], bool]:
     return lambda value: value.upper() == refused
 
 
-_RECONNECT = "and reconnect the clients (sessions keep their own value)"
+_FILE = "the server's configuration ([mysqld] of my.cnf)"
+_KEEP = "and set it in the server's configuration"
+_RECONNECT = f"{_KEEP}; and reconnect the clients (sessions keep their own value)"
 
 REQUIRED_SETTINGS: tuple[_Setting, ...] = (
     _Setting("log_bin", _make_equals_check("OFF"), "there is no binary log to capture",
-     "start the server with --log-bin=binlog"),
+     f"write log_bin = binlog into {_FILE} and restart it"),
     _Setting(
         "binlog_format", _make_differs_check("ROW"), "only ROW logs what changed",
         f"SET GLOBAL binlog_format = ROW; {_RECONNECT}",
@@ -78,11 +80,11 @@ REQUIRED_SETTINGS: tuple[_Setting, ...] = (
         "gtid_mode", _make_differs_check("ON"),
         "without GTIDs nothing shows which transactions a SELECT of the snapshot has seen",
         "SET GLOBAL enforce_gtid_consistency = ON; then gtid_mode = OFF_PERMISSIVE, "
-        "ON_PERMISSIVE and ON, step by step",
+        f"ON_PERMISSIVE and ON, step by step; {_KEEP}",
         ("mysql",),
     ),
     _Setting("server_id", _make_equals_check("0"), "a server without an id serves no binlog",
-     "SET GLOBAL server_id = 1;"),
+     f"SET GLOBAL server_id = 1; {_KEEP}"),
 )  # fmt: skip
 
 
@@ -149,8 +151,7 @@ def _as_configured(catalog: Catalog, source: SourceConfig, place: str) -> Iterat
     missing = list_missing_grants(catalog.server.read_grants(), catalog.session.flavour.rights, source)
     for finding in missing:
         yield Finding("error", place, *finding)
-    if not missing:  # otherwise the server refuses the queries
-        yield from log_findings(read_facts(catalog), place)
+    yield from log_findings(read_facts(catalog), place)
 
 
 def _check_flavour(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[Finding]:
@@ -185,7 +186,7 @@ def check_server_settings(variables: dict[str, str], source: SourceConfig, place
             "warning", place,
             f"binlog_row_metadata is {metadata}: only with FULL does the log contain names, labels and keys "
             "of columns, with which capture detects a definition that does not fit the rows",
-            "SET GLOBAL binlog_row_metadata = FULL",
+            f"SET GLOBAL binlog_row_metadata = FULL; {_KEEP}",
         )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ every reconnect use it: a server may be restarted with other settings, or made a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pymysql
 
@@ -29,8 +29,8 @@ class LogFacts:
     """Facts about a server's log.
 
     `variables`: names in lower case. `do_db`, `ignore_db`: the log's filters. `sources`: the servers
-    that this one replicates; None: the user may not see it, and `denied` is the server's error. Both are
-    queried only where they matter.
+    that this one replicates; None: the user may not see it without `right`, and `denied` is the server's
+    error. Both are queried only where they matter.
     """
 
     variables: Mapping[str, str]
@@ -39,6 +39,7 @@ class LogFacts:
     sources: tuple[str, ...] | None = ()
     denied: str = ""
     account: str = ""
+    right: str = ""
 
     @property
     def logs_replicated(self) -> bool:
@@ -89,7 +90,7 @@ def _check_replica(facts: LogFacts, place: str) -> Iterator[Finding]:
             "error", place,
             ("log_slave_updates is OFF, so a replica would not log what it replicates; rowlock's user "
 f"cannot see whether the server is a replica ({facts.denied})"),
-            f"GRANT SLAVE MONITOR ON *.* TO {facts.account};",
+            f"GRANT {facts.right} ON *.* TO {facts.account};",
         )  # fmt: skip
     elif facts.sources:
         yield Finding(
@@ -127,11 +128,19 @@ def _check_crash_safety(facts: LogFacts, place: str) -> Iterator[Finding]:
 
 
 def read_facts(catalog: Catalog) -> LogFacts:
-    """Query the server. Raises pymysql errors."""
-    facts = LogFacts(catalog.server.read_variables(), *catalog.server.log_filters())
-    if facts.logs_replicated:
+    """Query the server. Raises pymysql errors.
+
+    A user without the right to read where the log ends, which is an error of its own, does not see the
+    log's filters; the other facts are read all the same.
+    """
+    rights, grants = catalog.session.flavour.rights, Grants.parse_grants(catalog.server.read_grants())
+    sees_log = grants.has_everywhere(*rights.gives_status)
+    facts = LogFacts(
+        catalog.server.read_variables(), *(catalog.server.log_filters() if sees_log else ("", ""))
+    )
+    if facts.logs_replicated or not (sees_log or rights.sources != rights.status):
         return facts
-    account = Grants.parse_grants(catalog.server.read_grants()).account or "the user"
+    account = grants.account or "the user"
     try:
         sources: tuple[str, ...] | None = _list_replica_sources(catalog.session)
         denied = ""
@@ -139,7 +148,7 @@ def read_facts(catalog: Catalog) -> LogFacts:
         if error.args[0] != _DENIED:
             raise
         sources, denied = None, str(error.args[1])
-    return LogFacts(facts.variables, facts.do_db, facts.ignore_db, sources, denied, account)
+    return replace(facts, sources=sources, denied=denied, account=account, right=rights.sources)
 
 
 def _list_replica_sources(session: SourceSession) -> tuple[str, ...]:

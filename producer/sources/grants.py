@@ -39,14 +39,16 @@ TABLE_RIGHTS = frozenset(
 class Rights(NamedTuple):
     """A server's names of rights.
 
-    `status`: the right to read where the log ends; any of `gives_status` suffices. `routines`: the right
-    to see the bodies of stored routines; SELECT on `routines_table` suffices as well, and SELECT on
-    everything. `routines_before`: what to grant on a server of a version without the right `routines`.
-    `foreign_keys`: any of them on a table shows its foreign keys.
+    `status`: the right to read where the log ends; any of `gives_status` suffices. `sources`: the right to
+    see which servers this one replicates. `routines`: the right to see the bodies of stored routines;
+    SELECT on `routines_table` suffices as well, and SELECT on everything. `routines_before`: what to grant
+    on a server of a version without the right `routines`. `foreign_keys`: any of them on a table shows its
+    foreign keys.
     """
 
     status: str
     gives_status: frozenset[str]
+    sources: str
     routines: str
     routines_table: tuple[str, str] | None
     routines_before: str

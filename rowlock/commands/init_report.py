@@ -83,7 +83,10 @@ def show_check(config_file: Path, surveyed: SurveyedSource, draft: ConfigDraft) 
     _show_statements(f"target {draft.target.name}", draft.target.name, scoped)
     _show_copy(surveyed.listed, draft)
     if has_errors(findings):
-        click.echo(f"next: correct what was found, then {_name_command('check', config_file)}")
+        click.echo(
+            f"next: correct what was found, then {_name_command('check', config_file)}, which may find more: "
+            "some things only show once rights are granted and the server has been restarted"
+        )
         return False
     click.echo(f"next: {_name_command('run', config_file)}")
     return True

@@ -239,5 +239,6 @@ def test_missing_rights_are_printed_by_server(
         "target hq needs, from an administrator:\n  GRANT Z TO u;\n"
         "target hq should get, from an administrator:\n  GRANT Y TO u;\n"
         "`rowlock run` copies the tables as soon as they exist and the user may read them\n"
-        "next: correct what was found, then rowlock check\n"
+        "next: correct what was found, then rowlock check, which may find more: some things only show once "
+        "rights are granted and the server has been restarted\n"
     )

@@ -264,7 +264,11 @@ def test_user_without_rights_chooses_the_database_of_the_url() -> None:
         ('GRANT A TO "U"; GRANT B TO "U"', ['GRANT A TO "U";', 'GRANT B TO "U";']),
         ("SET GLOBAL x = 1; in the server's file, too", ["SET GLOBAL x = 1;  -- in the server's file, too"]),
         ("SET GLOBAL x = ON", ["SET GLOBAL x = ON;"]),
-        ("start the server with --log-bin=binlog", []),
+        (
+            "write log_bin = x into the file and restart it",
+            ["-- write log_bin = x into the file and restart it"],
+        ),
+        ("correct host and port, start the server", []),
         ("ALTER TABLE … ENGINE=InnoDB, or exclude the table", []),
         ("GRANT REPLICATION CLIENT (MariaDB: BINLOG MONITOR) ON *.* to u", []),
         ("", []),
@@ -272,6 +276,13 @@ def test_user_without_rights_chooses_the_database_of_the_url() -> None:
 )
 def test_statements_of_a_remedy(remedy: str, statements: list[str]) -> None:
     assert list_needed_statements([Finding("error", "source b", "x", remedy)] * 2) == statements
+
+
+def test_what_needs_a_restart_comes_before_what_a_restart_ends() -> None:
+    remedies = ["SET GLOBAL x = 1;", "write y = 1 into the file and restart it", "GRANT A TO u;"]
+    assert list_needed_statements([Finding("error", "source b", "x", each) for each in remedies]) == [
+        "-- write y = 1 into the file and restart it", "SET GLOBAL x = 1;", "GRANT A TO u;",
+    ]  # fmt: skip
 
 
 def test_copy_is_estimated_by_the_measured_rate() -> None:

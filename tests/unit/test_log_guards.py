@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from producer.checks.binlog_server import REQUIRED_SETTINGS, check_server_settings
 from producer.checks.log_guards import LogFacts, log_findings
+from schemas.config.model import SourceConfig
 
 GOOD = LogFacts(
     {
@@ -44,7 +48,11 @@ def test_a_source_that_logs_everything() -> None:
         replace(facts(log_slave_updates="OFF"), sources=("h:1",)),
         replace(facts(log_slave_updates="OFF", log_replica_updates="0"), sources=("h:1",)),
         replace(
-            facts(log_slave_updates="OFF"), sources=None, denied="you need SLAVE MONITOR", account="`u`@`%`"
+            facts(log_slave_updates="OFF"),
+            sources=None,
+            denied="you need SLAVE MONITOR",
+            account="`u`@`%`",
+            right="SLAVE MONITOR",
         ),
         facts(log_slave_updates="OFF", wsrep_on="ON"),
     ],
@@ -60,5 +68,32 @@ def test_what_is_warned_of(name: str, value: str) -> None:
 
 
 def test_the_statement_that_shows_it_is_printed() -> None:
-    hidden = replace(facts(log_slave_updates="OFF"), sources=None, denied="denied", account="`u`@`%`")
+    hidden = replace(
+        facts(log_slave_updates="OFF"),
+        sources=None,
+        denied="denied",
+        account="`u`@`%`",
+        right="SLAVE MONITOR",
+    )
     assert [each.remedy for each in log_findings(hidden, "s")] == ["GRANT SLAVE MONITOR ON *.* TO `u`@`%`;"]
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "source-setup.md"
+
+
+@pytest.mark.parametrize("kind", ["MariaDB", "MySQL"])
+def test_documented_configuration_file_leaves_nothing_to_set(kind: str) -> None:
+    block = re.search(
+        rf"^{kind}:\n\n```ini\n\[mysqld\]\n(.+?)```", PAGE.read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert block is not None
+    lines = [line.partition("#")[0].split("=") for line in block[1].splitlines()]
+    variables = {line[0].strip(): line[1].strip() for line in lines if len(line) > 1}
+    source = SourceConfig.model_validate(
+        {"type": kind.lower(), "host": "h", "user": "u", "password": "p", "tables": ["*.*"]}
+    )
+    assert list(check_server_settings(variables, source, "source s")) == []
+    assert levels(LogFacts(variables)) == []
+    required = {each.variable for each in REQUIRED_SETTINGS if kind.lower() in each.servers}
+    assert required - variables.keys() <= {"binlog_row_value_options"}, "it is empty by default"
+    assert variables["binlog_row_metadata"] == "FULL"

@@ -96,6 +96,7 @@ MARIADB_FLAVOUR = BinlogFlavour(
     rights=Rights(
         status="BINLOG MONITOR",
         gives_status=frozenset({"REPLICATION CLIENT", "BINLOG MONITOR", "SUPER"}),
+        sources="SLAVE MONITOR",
         routines="SHOW CREATE ROUTINE",
         routines_table=("mysql", "proc"),
         routines_before="SELECT ON mysql.proc",

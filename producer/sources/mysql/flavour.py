@@ -147,6 +147,7 @@ MYSQL_FLAVOUR = BinlogFlavour(
     rights=Rights(
         status="REPLICATION CLIENT",
         gives_status=frozenset({"REPLICATION CLIENT", "SUPER"}),
+        sources="REPLICATION CLIENT",
         routines="SHOW_ROUTINE",
         routines_table=None,
         routines_before="SELECT ON *.*",
