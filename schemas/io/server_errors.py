@@ -76,6 +76,20 @@ def format_mysql_error(error: Exception) -> str:
     return f"{_NOTE}{read}: {text}" if read else text
 
 
+def suspect_anonymous_user(message: str) -> str:
+    """Return what to look for besides user and password if the server refuses a log-in; "": nothing.
+
+    `message`: the server's, with the client's host. Of the accounts that match a client, the server takes
+    the one with the most exact host: the anonymous user of a new server is before `user@'%'`.
+    """
+    if "@'localhost'" not in message:
+        return ""
+    return (
+        "; if they are right and the account is for host '%', look for an anonymous user, which the server "
+        "takes instead on its own host (DROP USER ''@'localhost' removes it)"
+    )
+
+
 def choose_mysql_remedy(error: Exception) -> str:
     """Return what a person should do about an error of a source's catalog."""
     code = error.args[0] if error.args else 0

@@ -398,6 +398,22 @@ def test_refused_connection_to_mysql_has_a_remedy_and_is_retried_if_it_may_end(
     assert error.transient is transient
 
 
+@pytest.mark.parametrize("code", [1045, 1698])
+@pytest.mark.parametrize(("host", "is_named"), [("localhost", True), ("10.0.0.7", False), ("%", False)])
+def test_refused_login_on_the_server_s_own_host_names_the_anonymous_user(
+    code: int, host: str, is_named: bool
+) -> None:
+    """A new MariaDB takes ''@'localhost' for rowlock@'%' there, with another password."""
+    text = f"Access denied for user 'rowlock'@'{host}' (using password: YES)"
+    error = pymysql.err.OperationalError(code, text)
+    source: Any = SimpleNamespace(host="127.0.0.1", port=1, user="rowlock")
+    remedies = [
+        mysql_connection._explain_connect_error(error, "rowlock", "127.0.0.1", 1).problem.remedy,
+        binlog_server._build_unread_finding("source s", source, error).remedy,
+    ]
+    assert ["DROP USER ''@'localhost'" in each for each in remedies] == [is_named, is_named]
+
+
 @pytest.mark.parametrize("code", [1054, 1064, 1109, 1193, 1235, 1305])
 def test_codes_of_objects_that_a_server_does_not_know(code: int) -> None:
     assert code in UNKNOWN_OBJECT_CODES
