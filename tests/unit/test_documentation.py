@@ -76,6 +76,15 @@ def test_reader_without_servers_gets_the_command_that_starts_them(page: str) -> 
     assert ".venv/bin/" not in text, "only a clone has it"
 
 
+def test_short_summary_of_changes_agrees_with_the_table_about_indexes() -> None:
+    page = (ROOT / "docs" / "explanation" / "schema-changes.md").read_text()
+    (plain,) = re.findall(r"^\| `ALTER TABLE t ADD INDEX i \(v\)` \|(.*)$", page, re.MULTILINE)
+    assert plain.replace(" ", "") == "–|–|–|–|"
+    summary = page.partition("**In short**")[2].partition("## ")[0]
+    assert "adding or dropping a unique index" in summary
+    assert "*Indexes that are not unique*: never made" in summary
+
+
 def test_files_to_take_are_links() -> None:
     """The reader has rowlock from a wheel, without these files in a folder; a link downloads them."""
     pages = [
