@@ -1,7 +1,7 @@
 """`make bench`: every figure with its baseline, measured in one run and written to docs/benchmarks.md.
 
-python -m bench [--events 300000] [--only capture,apply,start,latency,topics,kafka,copy,coordination]
-[--copied-rows 10000000]
+python -m bench [--events 300000] [--only capture,apply,start,latency,topics,kafka,copy,sweep,coordination]
+[--copied-rows 10000000] [--swept-rows 1000000]
     [--no-write]
 """
 
@@ -23,7 +23,17 @@ from typing import Any
 
 import structlog
 
-from bench import cluster, copy_table, core_scale, heartbeats, kafka_target, messages, start, takeover
+from bench import (
+    cluster,
+    copy_table,
+    core_scale,
+    heartbeats,
+    kafka_target,
+    key_sweep,
+    messages,
+    start,
+    takeover,
+)
 from bench.backlogs import apply
 from bench.kit import APPLY_KINDS, Figures, Tree, percentiles, tree, wait
 from bench.stage import SOURCE_DB, TOPIC, Bench, benches, rowlock_run, stock_run
@@ -200,6 +210,12 @@ def copies(bench: Bench) -> None:
     copy_table.figures(copy_table.run(bench.copied_rows, 2_000, "int"), bench.figures)
 
 
+def sweeps(bench: Bench) -> None:
+    """A key sweep after a DROP PARTITION beside a live load, in servers of its own."""
+    for kind in ("postgres", "mysql"):
+        key_sweep.figures(kind, key_sweep.run(bench.swept_rows, 200, kind, "together"), bench.figures)
+
+
 def events(bench: Bench) -> None:
     """Into a Kafka target, against a plain copy loop."""
     kafka_target.run(bench.kafka, 60_000, 3, bench.figures)
@@ -253,7 +269,7 @@ def coordination(bench: Bench) -> None:
 
 PARTS: dict[str, Callable[[Bench], None]] = {
     "capture": capture, "apply": apply, "start": starts, "latency": latency, "topics": topics,
-    "kafka": events, "copy": copies, "coordination": coordination,
+    "kafka": events, "copy": copies, "sweep": sweeps, "coordination": coordination,
 }  # fmt: skip
 
 
@@ -285,12 +301,13 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=300_000)
     parser.add_argument("--only", default=",".join(PARTS), help="comma-separated parts")
     parser.add_argument("--copied-rows", type=int, default=10_000_000, help="of the table of the copy")
+    parser.add_argument("--swept-rows", type=int, default=1_000_000, help="of the table of the key sweep")
     parser.add_argument("--no-write", action="store_true", help="leave docs/benchmarks.md alone")
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     failed = []
     with benches(options.events) as bench:
-        bench.copied_rows = options.copied_rows
+        bench.copied_rows, bench.swept_rows = options.copied_rows, options.swept_rows
         for part in options.only.split(","):
             try:
                 PARTS[part](bench)

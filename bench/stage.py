@@ -38,7 +38,7 @@ class Bench:
         self.figures = Figures()
         self.topics = Topics(kafka.bootstrap)
         self._transaction = 0
-        self.copied_rows = 0
+        self.copied_rows = self.swept_rows = 0
 
     def config(self, name: str, target: str = "postgres", prefix: str = "bench", tables: str = "*") -> Path:
         """Write a configuration `name`.yaml with one pipeline to `target`."""
