@@ -334,9 +334,7 @@ class SqlSession(SqlProgressStore):
             select, decode = self.catalog.select_rows(table)
             found: list[Row] = []
             for at in range(0, len(keys), KEYS_PER_STATEMENT):
-                chunk = [
-                    self.catalog.build_key_params(table, key) for key in keys[at : at + KEYS_PER_STATEMENT]
-                ]
+                chunk = self.catalog.build_key_params(table, keys[at : at + KEYS_PER_STATEMENT])
                 text, params = render_keys_in(self.catalog.list_key_columns(table), chunk)
                 found += [decode(row) for row in self._run_fragment((f"{select} WHERE {text}", params))]
             return found

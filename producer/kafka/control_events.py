@@ -7,7 +7,7 @@ envelope text as rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -33,7 +33,7 @@ _RAW = b'{"undecodable":"'
 _NO_KEY = b"{}"
 """The Kafka key of events without a row."""
 _KEY_BYTES = 200_000
-"""Size of the keys in a `k` event, far below what Kafka accepts."""
+"""Size of the keys in a `k` event at most, unless it has one key: far below what Kafka accepts."""
 
 
 def encode_definition(
@@ -98,24 +98,20 @@ def encode_keys(
 ) -> list[tuple[bytes, bytes]]:
     """Return the `k` events of a chunk of keys. The first one has the position row `first_row`."""
     name, out = (table.db, table.name), []
-    for row, encoded in enumerate(_group_keys(map(orjson.dumps, keys)), first_row):
+    for row, encoded in enumerate(_encode_in_groups(keys), first_row):
         key, value = _encode_control_event("k", name, source, tail, tx, row, snapshot="true", keys=())
-        out.append((key, b"%b%b]}" % (value.removesuffix(b"]}"), b",".join(encoded))))
+        out.append((key, value.removesuffix(b"[]}") + encoded + b"}"))
     return out
 
 
-def _group_keys(encoded: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Yield the keys in groups of about `_KEY_BYTES`."""
-    group: list[bytes] = []
-    size = 0
-    for key in encoded:
-        if size + len(key) > _KEY_BYTES and group:
-            yield group
-            group, size = [], 0
-        group.append(key)
-        size += len(key) + 1
-    if group:
-        yield group
+def _encode_in_groups(keys: Sequence[Key]) -> Iterator[bytes]:
+    """Yield the keys as JSON lists of at most `_KEY_BYTES`; a larger list is halved."""
+    encoded, half = orjson.dumps(keys), len(keys) // 2
+    if half and len(encoded) > _KEY_BYTES:
+        yield from _encode_in_groups(keys[:half])
+        yield from _encode_in_groups(keys[half:])
+    elif keys:
+        yield encoded
 
 
 def encode_chunk(

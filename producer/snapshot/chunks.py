@@ -189,8 +189,7 @@ class SnapshotMachine:
         unseen = [keys for mark, keys in state.seen if not read.low.has_seen(mark)]
         if None in unseen:
             return self._plan_read(state, now + _LOW_RETRY)
-        columns = state.table.find_ordinals(state.table.key.columns)
-        chunk_keys = frozenset(_get_key(row, columns) for row in read.rows)
+        chunk_keys = frozenset(_list_keys(state.table, read.rows))
         touched = {key for keys in unseen for key in keys or () if key in chunk_keys}
         return msgspec.structs.replace(state, chunk=read, keys=chunk_keys, touched=touched), []
 
@@ -212,9 +211,10 @@ class SnapshotMachine:
         return state, [emit, *effects]
 
     def _build_emission(self, state: ChunkState, chunk: ChunkRead, at: LogPoint) -> EmitChunk:
-        columns = state.table.find_ordinals(state.table.key.columns)
-        left = tuple(row for row in chunk.rows if _get_key(row, columns) not in state.touched)
-        upto = _get_key(chunk.rows[-1], columns) if len(chunk.rows) >= state.limit else None
+        rows, touched = chunk.rows, state.touched
+        keys = _list_keys(state.table, rows)
+        left = tuple(row for row, key in zip(rows, keys, strict=True) if key not in touched)
+        upto = keys[-1] if len(rows) >= state.limit else None
         return EmitChunk(state.table, left, at, state.number, state.after, upto, state.repeated)
 
 
@@ -228,5 +228,9 @@ def _record_rows(state: ChunkState, event: RowsPassed) -> ChunkState:
     return state
 
 
-def _get_key(row: Row, columns: tuple[int, ...]) -> Key:
-    return tuple(row[i] for i in columns)
+def _list_keys(table: Table, rows: Sequence[Row]) -> Sequence[Key]:
+    """Return the keys of `rows`. The rows of a key sweep are keys."""
+    columns = table.find_ordinals(table.key.columns)
+    if columns == tuple(range(len(table.columns))):
+        return rows
+    return [tuple(row[i] for i in columns) for row in rows]

@@ -296,6 +296,47 @@ def test_a_key_sweep_beside_live_changes(mysql: bool) -> None:
     assert (now.phase, now.keys, now.removed, now.rows) == ("done", True, None, 1)
 
 
+@pytest.mark.parametrize(
+    ("most", "events"),
+    [(1_000_000, [[1, 2, 3, 4, 5]]), (13, [[1, 2], [3, 4, 5]]), (1, [[1], [2], [3], [4], [5]])],
+)
+def test_keys_of_a_chunk_become_events_of_limited_size(
+    monkeypatch: pytest.MonkeyPatch, most: int, events: list[list[int]]
+) -> None:
+    monkeypatch.setattr("producer.kafka.control_events._KEY_BYTES", most)
+    story = Story(mysql=False)
+
+    def telling() -> Iterator[Events]:
+        yield story.statement(DROP)
+        story.tick()
+        yield []
+        story.readers[0].answers.append(answer(story, [(n,) for n in range(1, 6)], low=1))
+        yield []
+        story.tick()
+        yield []
+
+    story.notify(telling())
+    _, *sent = find(story, "k")
+    assert [[key for (key,) in event.keys or ()] for event in sent] == events
+
+
+def test_a_chunk_without_keys_is_its_marker_alone() -> None:
+    story = Story(mysql=False)
+
+    def telling() -> Iterator[Events]:
+        yield story.statement(DROP)
+        story.tick()
+        yield []
+        story.readers[0].answers.append(answer(story, [], low=1))
+        yield []
+        story.tick()
+        yield []
+
+    story.notify(telling())
+    assert [event.op for event in story.broker.events()][-2:] == ["k", "m"]
+    assert len(find(story, "k")) == 1
+
+
 def answer(story: Story, keys: list[tuple[int]], low: int) -> Any:
     rows: list[Any] = [(key, 0) for (key,) in keys]
     story.answer(rows, low)

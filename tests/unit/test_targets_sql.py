@@ -8,7 +8,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +22,7 @@ from consumer.targets.dialect_components import DialectComponents, Link
 from consumer.targets.kafka.target import KafkaTarget
 from consumer.targets.mysql import dialect as mysql_dialect
 from consumer.targets.mysql.alterer import MySqlAlterer
+from consumer.targets.mysql.catalog import MySqlTargetCatalog
 from consumer.targets.mysql.sql import (
     MAX_ROWS,
     build_mysql_plan,
@@ -31,8 +32,10 @@ from consumer.targets.mysql.sql import (
 )
 from consumer.targets.mysql.values import make_key_encoder, order_encoder, render_literal
 from consumer.targets.oracle.alterer import OracleAlterer
+from consumer.targets.oracle.catalog import OracleTargetCatalog
 from consumer.targets.postgres import dialect as postgres_dialect
 from consumer.targets.postgres.alterer import PostgresAlterer
+from consumer.targets.postgres.catalog import PostgresTargetCatalog
 from consumer.targets.postgres.sql import build_postgres_plan
 from consumer.targets.progress import TAKEOVER_TRIES, SqlTakeover
 from consumer.targets.session import SqlSession
@@ -40,6 +43,7 @@ from consumer.targets.shared.column_values import parse_default_value
 from consumer.targets.sql import Syntax, join_conditions, quote_with, render_after_key, render_keys_in
 from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.table.names import EXACT
+from schemas.values.converter import compile_row
 from tests.kits.targets import as_target, index, people
 
 NUMBERS = st.integers(0, 2)
@@ -82,6 +86,24 @@ def test_a_column_with_one_value_is_taken_out_of_the_list() -> None:
         "branch = %s AND id IN (%s, %s)",
         ["b", 1, 2],
     )
+
+
+@pytest.mark.parametrize(
+    ("catalog", "values"),
+    [
+        (MySqlTargetCatalog, "schemas.values.mysql"),
+        (OracleTargetCatalog, "consumer.targets.oracle.values"),
+        (PostgresTargetCatalog, "schemas.values.postgres"),
+    ],
+)
+def test_one_function_converts_all_keys_of_a_statement(
+    monkeypatch: pytest.MonkeyPatch, catalog: Any, values: str
+) -> None:
+    made: list[Any] = []
+    monkeypatch.setattr(f"{values}.compile_row", lambda each: made.append(each) or compile_row(each))
+    found = catalog.build_key_params(cast(Any, None), as_target(people("hq")), [(1,), (2,), (3,)])
+    assert [list(map(str, key)) for key in found] == [["1"], ["2"], ["3"]]
+    assert len(made) == 1, "a function for each key took half of a key sweep's time in the target"
 
 
 @settings(deadline=None)

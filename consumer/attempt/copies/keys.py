@@ -12,8 +12,8 @@ import msgspec
 
 from schemas.table.model import Key
 
-KEYS_PER_PAGE = 500
-"""Number of keys that are yielded at a time."""
+KEYS_PER_PAGE = 5_000
+"""Number of keys that are yielded at a time: that many rows are deleted in one transaction."""
 encode_key = msgspec.json.Encoder().encode
 _decode: Callable[[bytes], list[object]] = msgspec.json.Decoder(list).decode
 

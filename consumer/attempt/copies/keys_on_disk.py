@@ -59,9 +59,12 @@ class SpilledKeys:
 
     def compare_keys(self, keys: Iterable[Key]) -> None:
         self._write_buffered()
-        for key in map(encode_key, keys):
-            if not self._run_statement("UPDATE living SET found = 1 WHERE k = ?", key).rowcount:
-                self._run_statement("INSERT OR IGNORE INTO doubts VALUES (?)", key)
+        there = [(key,) for key in map(encode_key, keys)]
+        self._run_for_each("UPDATE living SET found = 1 WHERE k = ?", there)
+        self._run_for_each(
+            "INSERT OR IGNORE INTO doubts SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM living WHERE k = ?1)",
+            there,
+        )
 
     def yield_unmatched(self) -> Iterator[list[Key]]:
         self._write_buffered()

@@ -171,8 +171,8 @@ class MySqlTargetCatalog(KeyedReads):
         columns = ", ".join(part.replace("%", "%%") for part in select_list(table.table))
         return f"SELECT {columns} FROM {self.quote_table_name(table)}", make_select_row_converter(table.table)
 
-    def build_key_params(self, table: TargetTable, key: Key) -> list[object]:
-        return list(make_key_encoder(table.table)(key))
+    def build_key_params(self, table: TargetTable, keys: Sequence[Key]) -> Sequence[Sequence[object]]:
+        return list(map(make_key_encoder(table.table), keys))
 
     def order_params(self, table: TargetTable, key: Key) -> Sequence[object]:
         return order_encoder(table.table)(key)

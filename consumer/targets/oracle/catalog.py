@@ -177,9 +177,9 @@ class OracleTargetCatalog(KeyedReads):
         columns = ", ".join(map(quote_identifier, table.table.column_names))
         return f"SELECT {columns} FROM {self.quote_table_name(table)}", from_oracle(table.table)
 
-    def build_key_params(self, table: TargetTable, key: Key) -> list[object]:
+    def build_key_params(self, table: TargetTable, keys: Sequence[Key]) -> Sequence[Sequence[object]]:
         with translate_refusals():
-            return list(to_oracle(table.table, table.table.key.columns)(key))
+            return list(map(to_oracle(table.table, table.table.key.columns), keys))
 
 
 def takes_null(table: Table, column: Column) -> bool:

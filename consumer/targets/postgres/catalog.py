@@ -146,9 +146,9 @@ class PostgresTargetCatalog(KeyedReads):
             table.table
         )
 
-    def build_key_params(self, table: TargetTable, key: Key) -> list[object]:
+    def build_key_params(self, table: TargetTable, keys: Sequence[Key]) -> Sequence[Sequence[object]]:
         with translate_refusals():
-            return list(to_postgres_columns(table.table, table.table.key.columns)(key))
+            return list(map(to_postgres_columns(table.table, table.table.key.columns), keys))
 
 
 def explain_name(name: str) -> str:

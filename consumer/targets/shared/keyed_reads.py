@@ -21,13 +21,13 @@ class KeyedReads:
     def quote_table_name(self, table: TargetTable) -> str:
         return qualify_table(self.quote, table.schema, table.name)
 
-    def build_key_params(self, table: TargetTable, key: Key) -> list[object]:
-        """Return the key's values as parameters for "=" and IN."""
-        return list(key)
+    def build_key_params(self, table: TargetTable, keys: Sequence[Key]) -> Sequence[Sequence[object]]:
+        """Return each key's values as parameters for "=" and IN."""
+        return keys
 
     def order_params(self, table: TargetTable, key: Key) -> Sequence[object]:
         """Return the key's values as parameters for "<" and ">", in the order of the key's index."""
-        return self.build_key_params(table, key)
+        return self.build_key_params(table, [key])[0]
 
     def list_key_columns(self, table: TargetTable) -> tuple[str, ...]:
         return tuple(map(self.quote, table.table.key.columns))
