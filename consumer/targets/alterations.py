@@ -116,11 +116,6 @@ def group_steps(change: AlterTable) -> Iterator[tuple[dict[str, str], list[Alter
             yield {}, steps
 
 
-def list_indexed_columns(table: Table) -> frozenset[str]:
-    """Return the columns of the key and of the unique indexes."""
-    return frozenset(table.key.columns).union(*(index.columns for index in table.unique))
-
-
 def require_same_columns(table: Table, columns: Iterable[str]) -> None:
     """Raise TableChangedError unless the table still has the columns for which its change was planned."""
     if (now := sorted(columns)) != sorted(table.column_names):

@@ -8,7 +8,10 @@ one slice.
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Callable
+
+from producer.binlog_format.tabled_charsets import TABLED_CHARSETS, has_repeated_codes, make_table_decoder
 
 UTF8 = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii"})
 """Charsets with bytes that are valid UTF-8."""
@@ -57,6 +60,16 @@ _DIFFERENCES = {
     "sjis": {"＼": "\\"},
 }
 
+# Codes of characters to which the servers give another code: NEC's of IBM's characters, and a backslash of
+# two bytes. A pattern matches from the begin of a value to such a code.
+_SHIFTED = rb"(?s:[\x81-\x9f\xe0-\xfc].|[^\x81-\x9f\xe0-\xfc])*?"
+_REPEATED = {
+    "cp932": re.compile(
+        _SHIFTED + rb"(?s:[\xed\xee].|\x87[\x90-\x92\x95-\x97\x9a-\x9c]|\xfa[\x4a-\x54\x58-\x5b])"
+    ),
+    "sjis": re.compile(_SHIFTED + rb"\x81\x5f"),
+}
+
 # MySQL's latin1 is cp1252 with the five undefined bytes mapped to the control characters of the same
 # number.
 _LATIN1 = "".join(bytes([i]).decode("cp1252", "ignore") or chr(i) for i in range(256))
@@ -71,6 +84,9 @@ def find_decoder(charset: str | None) -> Callable[[bytes], str] | None:
         return None
     if charset == "latin1":
         return _decode_latin1
+    if charset in TABLED_CHARSETS:
+        decode_text = make_table_decoder(charset)
+        return lambda data: encode_utf8_in_latin1(decode_text(data))
     name = _CODECS.get(charset)
     if name is None:
         raise LookupError(f"text in character set {charset!r} cannot be decoded")
@@ -80,6 +96,25 @@ def find_decoder(charset: str | None) -> Callable[[bytes], str] | None:
         return lambda data: encode_utf8_in_latin1(decode(data)[0])
     table = str.maketrans(differences)
     return lambda data: encode_utf8_in_latin1(decode(data)[0].translate(table))
+
+
+def find_code_check(charset: str | None) -> Callable[[bytes], object] | None:
+    """Return the function that raises UnicodeError for bytes with a code whose character has another code;
+    None: no character of `charset` has two.
+
+    The source distinguishes such values, but their texts are the same.
+    """
+    if charset in TABLED_CHARSETS:
+        return make_table_decoder(charset, unique=True) if has_repeated_codes(charset) else None
+    repeated = _REPEATED.get(charset or "")
+    if repeated is None:
+        return None
+
+    def require_single_codes(data: bytes) -> None:
+        if repeated.match(data):
+            raise UnicodeDecodeError(str(charset), data, 0, len(data), "a character has another code")
+
+    return require_single_codes
 
 
 def encode_utf8_in_latin1(text: str) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import msgspec
 
 from producer.binlog_format import types as t
-from producer.binlog_format.charsets import encode_utf8_in_latin1, find_decoder
+from producer.binlog_format.charsets import encode_utf8_in_latin1, find_code_check, find_decoder
 from producer.binlog_format.errors import DefinitionMismatch, UndecodableRow
 from producer.binlog_format.row_events import ColumnMap
 from producer.decoders import scalars, times
@@ -47,6 +47,20 @@ def build_column_format(i: int, logged: ColumnMap, column: ColumnType) -> Column
             f"definition has {column.kind.value}"
         )
     return found
+
+
+def require_single_codes(i: int, form: ColumnFormat, column: ColumnType) -> ColumnFormat:
+    """Return the format of column number `i` for a key or unique index: codes of characters that have another
+    code cannot be decoded, since values that differ only there would become one.
+    """
+    check = find_code_check(column.charset)
+    if check is None or not isinstance(form, VariableFormat):
+        return form
+    return VariableFormat(
+        length_bytes=form.length_bytes,
+        render=lambda a, b, v: [f"check{i}(data[{a}:{b}])", *form.render(a, b, v)],
+        names={**form.names, f"check{i}": check},
+    )
 
 
 # --- numbers

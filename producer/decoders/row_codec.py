@@ -41,7 +41,7 @@ from producer.binlog_format.row_events import (
     read_table_id,
     unpack_rows_event,
 )
-from producer.decoders.columns import DECIMAL_BYTES, build_column_format
+from producer.decoders.columns import DECIMAL_BYTES, build_column_format, require_single_codes
 from producer.decoders.envelope import (
     LAST_FALSE,
     LAST_TRUE,
@@ -53,6 +53,7 @@ from producer.decoders.envelope import (
 from producer.decoders.fragments import ColumnFormat, FixedFormat, VariableFormat
 from producer.decoders.generate import ImageFunction, ImageFunctions, LoopFunction, RowLayout, compile_loop
 from producer.decoders.marked import EnvelopeText, UndecodableRowEncoder
+from schemas.table.keys import list_indexed_columns
 from schemas.table.model import Key, Row, Table
 from schemas.wire.position import Position
 
@@ -240,10 +241,11 @@ def _build_formats(table: Table, table_map: TableMap, source: SourceContext) -> 
         raise UndecodableRow.wrap_error(where, error) from error
     if wrong is not None:
         raise DefinitionMismatch(f"{where}: {wrong}")
-    formats = []
+    formats, indexed = [], list_indexed_columns(table)
     for i, (column, logged) in enumerate(zip(table.columns, table_map.columns, strict=False)):
         try:
-            formats.append(build_column_format(i, logged, column.type))
+            form = build_column_format(i, logged, column.type)
+            formats.append(require_single_codes(i, form, column.type) if column.name in indexed else form)
         except (DefinitionMismatch, UndecodableRow) as error:
             raise type(error).wrap_error(f"{where}.{column.name}", error) from error
     formats += map(_skip_format, table_map.columns[len(formats) :])  # hidden ones, which no definition has

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from producer.binlog_format.charsets import find_decoder
+from producer.binlog_format.charsets import find_code_check, find_decoder
 from producer.errors import TableStoppedError
 from schemas.findings import format_copy_remedy
+from schemas.table.keys import list_indexed_columns
 from schemas.table.model import Column, Kind, Row, Table
 from schemas.values.converter import Convert, to_base64
 from schemas.values.mysql import (
@@ -46,7 +47,10 @@ def make_snapshot_row_decoder(table: Table) -> Callable[[tuple[Any, ...]], Row]:
 
     The function raises TableStoppedError for a key that cannot be decoded.
     """
-    convert = make_select_row_converter(table, _make_value_decoder)
+    indexed = list_indexed_columns(table)
+    convert = make_select_row_converter(
+        table, lambda column: _make_value_decoder(column, single_codes=column.name in indexed)
+    )
     keys = [i for i in table.find_ordinals(table.key.columns) if _is_stored_as_text(table.columns[i])]
     if not keys:
         return convert
@@ -61,16 +65,22 @@ def make_snapshot_row_decoder(table: Table) -> Callable[[tuple[Any, ...]], Row]:
     return decode_row
 
 
-def _make_value_decoder(column: Column) -> Convert | None:
-    """Return the decoder of a column with values that may be raw and marked; None for any other."""
+def _make_value_decoder(column: Column, *, single_codes: bool) -> Convert | None:
+    """Return the decoder of a column with values that may be raw and marked; None for any other.
+
+    `single_codes`: codes of characters that have another code cannot be decoded (find_code_check).
+    """
     if column.type.kind is Kind.GEOMETRY:
         return _decode_geometry
     if not _is_stored_as_text(column):
         return None
     decode = find_decoder(column.type.charset)
+    check = find_code_check(column.type.charset) if single_codes else None
 
     def decode_text(data: bytes) -> object:
         try:
+            if check is not None:
+                check(data)
             return data.decode() if decode is None else decode(data).encode("latin-1").decode()
         except UnicodeError:
             return _mark_undecodable(data)
@@ -90,6 +100,6 @@ def _build_undecodable_key_stop(table: Table, column: Column) -> TableStoppedErr
     return TableStoppedError(
         frozenset([(table.db, table.name)]), "value",
         f"key column {column.name} of a row of {table.db}.{table.name} has bytes that are not "
-        f"valid {column.type.charset} text",
+        f"valid {column.type.charset} text, or a code of a character that has another code in it",
         f"correct the row at the source, and {format_copy_remedy(table.db, table.name)}",
     )  # fmt: skip

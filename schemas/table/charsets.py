@@ -10,6 +10,7 @@ UNICODE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32"})
 """Character sets that contain every character of all others."""
 _BMP = frozenset(
     {"ascii", "latin1", "latin2", "latin5", "latin7", "cp1250", "cp1251", "cp1256", "cp1257", "greek", "ucs2"}
+    | {"armscii8", "dec8", "geostd8", "hp8", "keybcs2", "swe7"}
 )
 """Character sets that utf8mb3 contains completely."""
 LONGEST = 2**32 - 1
@@ -25,8 +26,10 @@ def keeps_characters(old: ColumnType, new: ColumnType) -> bool:
     None (a target without such character sets) has all.
     """
     narrow, wide = _normalize_charset_name(old.charset), _normalize_charset_name(new.charset)
-    if narrow is None or wide is None or narrow == wide or wide in UNICODE or narrow == "ascii":
+    if narrow is None or wide is None or narrow == wide or wide in UNICODE:
         return True
+    if narrow == "ascii":
+        return wide != "swe7"  # which has letters in place of brackets and braces
     return wide == "utf8mb3" and narrow in _BMP
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from schemas.errors import NoKeyError, UnsupportedTypeError
-from schemas.table.model import Column, Kind, Table, UniqueIndex
+from schemas.table.model import NUMBERED, Column, Kind, Table, UniqueIndex
 
 _COMPARED_EXACTLY = 53
 """Labels of a SET with numbers that the servers compare exactly in a statement.
@@ -16,12 +16,23 @@ With more labels the number becomes a double or negative.
 """
 
 
+def list_indexed_columns(table: Table) -> frozenset[str]:
+    """Return the columns of the key and of the unique indexes."""
+    return frozenset(table.key.columns).union(*(index.columns for index in table.unique))
+
+
 def require_comparable_keys(table: Table) -> None:
-    """Raise UnsupportedTypeError for a SET in a key or unique index if its numbers could not find its
-    values again.
+    """Raise UnsupportedTypeError for a column of a key or unique index with values that could not be found
+    again: a SET by its numbers, or labels by their text.
     """
-    for name in {name for index in (table.key, *table.unique) for name in index.columns}:
+    for name in list_indexed_columns(table):
         type_ = table.get_column(name).type
+        if type_.kind in NUMBERED and len(set(type_.members)) < len(type_.members):
+            raise UnsupportedTypeError(
+                f"column {name} of {table.db}.{table.name} belongs to a key or unique index, and two of its "
+                f"labels have one text ({', '.join(type_.members)})",
+                "rename one of the labels, or exclude the table",
+            )
         if type_.kind is Kind.SET_NUMBER and len(type_.members) > _COMPARED_EXACTLY:
             raise UnsupportedTypeError(
                 f"column {name} of {table.db}.{table.name} belongs to a key or unique index and is a SET "

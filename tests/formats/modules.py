@@ -96,6 +96,7 @@ MODULES = {
     "coordinator/transport/wire.py": "grpc",
     "deploy/embedded/__main__.py": "addresses of the demo's services, for people",
     "deploy/fetch/ivy.py": "checksums of downloads, a file of this repository",
+    "producer/binlog_format/tabled_charsets.py": "the tables of character sets that the package contains",
     "producer/decoders/row_codec.py": "event",
     "producer/kafka/control_events.py": "event",
     "producer/main.py": "capture-lines",

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from producer.binlog_format.charsets import _CODECS, find_decoder
+from producer.binlog_format.charsets import _CODECS, find_code_check, find_decoder
+from producer.binlog_format.tabled_charsets import TABLED_CHARSETS
+from tests.charset_tables import FILE, read_tables, render_file
 
 #: Extensions that Python's euc_jp lacks (user-defined characters): refused when met, never guessed.
 _STRICT = {"ujis"}
@@ -29,7 +31,7 @@ def characters(mariadb: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "charset", ["latin1", *sorted(_CODECS.keys() - {"gb18030"})]
+    "charset", ["latin1", *sorted({*_CODECS, *TABLED_CHARSETS} - {"gb18030"})]
 )  # MariaDB has no gb18030
 def test_decoded_as_the_server_does(characters: Any, charset: str) -> None:
     characters.execute(
@@ -57,3 +59,24 @@ def test_gb18030_on_mysql(mysql: Any) -> None:
             f"SELECT CAST(CONVERT(_utf8mb4 x'{character.encode().hex()}' USING gb18030) AS BINARY)"
         )
         assert decode(stored).encode("latin-1").decode() == character
+
+
+@pytest.mark.parametrize("server", ["mariadb", "mysql"])
+def test_tables_are_those_of_the_servers(request: pytest.FixtureRequest, server: str) -> None:
+    with request.getfixturevalue(server).connect(charset="utf8mb4") as connection:
+        with connection.cursor() as cursor:
+
+            def execute(statement: str) -> Any:
+                cursor.execute(statement)
+                return cursor.fetchall()
+
+            assert render_file(read_tables(execute)) == FILE.read_text(encoding="utf-8")
+
+
+def test_in_an_index_the_code_is_the_one_that_the_server_chooses(characters: Any) -> None:
+    """A chunk begins after the text of a key, which the server makes bytes again."""
+    characters.execute("SELECT DISTINCT CAST(CONVERT(c USING cp932) AS BINARY) FROM c")
+    check = find_code_check("cp932")
+    assert check is not None
+    for (stored,) in characters.fetchall():
+        check(stored)

@@ -66,6 +66,13 @@ CHARSETS = {
     "latin2": "ažł",
     "greek": "aΩ",
     "tis620": "aกข",
+    "armscii8": "aԱա(",
+    "dec8": "aŒÿ[",
+    "eucjpms": "aｱ亜①丂\ue3ac",
+    "geostd8": "aა€",
+    "hp8": "aÀÞ",
+    "keybcs2": "aČč",
+    "swe7": "aÄåé",
 }
 _NUMBERS = [
     f"{name}{sign}"

@@ -28,21 +28,22 @@ def text(charset: str) -> ColumnType:
     return ColumnType(kind=Kind.VARCHAR, length=11, charset=charset)
 
 
-def table(charset: str, key: str = "id") -> Table:
+def table(charset: str, key: str = "id", *unique: str) -> Table:
     columns = (
         Column(name="id", type=INT, nullable=False),
         Column(name="name", type=text(charset)),
         Column(name="note", type=text("utf8mb4")),
     )
-    return Table(
-        db="bank", name="acct", columns=columns, key=UniqueIndex(name="k", parts=(IndexPart(column=key),))
-    )
+    index, *others = (UniqueIndex(name=name, parts=(IndexPart(column=name),)) for name in (key, *unique))
+    return Table(db="bank", name="acct", columns=columns, key=index, unique=tuple(others))
 
 
-def codec(charset: str = "gbk", key: str = "id", tail: TopicTail | None = None) -> TableCodec:
+def codec(
+    charset: str = "gbk", key: str = "id", tail: TopicTail | None = None, unique: tuple[str, ...] = ()
+) -> TableCodec:
     head = (9).to_bytes(6, "little") + b"\1\0" + b"\4bank\0" + b"\4acct\0"
     logged = head + b"\3\x03\x0f\x0f" + b"\4\x2c\x00\x2c\x00" + b"\6"
-    return TableCodec(table(charset, key), parse_table_map(logged), SOURCE, tail or TopicTail())
+    return TableCodec(table(charset, key, *unique), parse_table_map(logged), SOURCE, tail or TopicTail())
 
 
 def image(number: int, *values: bytes | None) -> bytes:
@@ -131,6 +132,32 @@ def test_a_key_is_never_raw() -> None:
         codec(key="name").build_records(
             30, body(30, image(1, b"ok", b"x"), image(2, USER_DEFINED, b"x")), transaction(), 0
         )
+
+
+#: Character set → two codes of one character; the first is that of the servers.
+REPEATED = {
+    "armscii8": (b"\x28", b"\xa5"),
+    "eucjpms": (b"\xa2\xe2", b"\xad\xf0"),
+    "cp932": (b"\x81\xe0", b"\x87\x90"),
+}
+
+
+@pytest.mark.parametrize("charset", REPEATED)
+def test_rows_with_two_codes_of_a_character_never_become_one(charset: str) -> None:
+    first, second = REPEATED[charset]
+    both = body(30, image(1, first, None), image(2, second, None))
+
+    def read(**where: Any) -> list[Any]:
+        records = codec(charset, **where).build_records(30, both, transaction(), 0)
+        return [(decode_event(value).after or {})["name"] for _, value in records]
+
+    one, other = read()
+    assert one == other
+    assert read(unique=("name",)) == [one, raw(second)]
+    with pytest.raises(UndecodableRow, match="column name of the key"):
+        read(key="name")
+    with pytest.raises(UndecodableRow, match=r"bank\.acct"):
+        codec(charset, key="name").decode_keys(30, both)
 
 
 def test_a_damaged_event_is_refused_whole() -> None:

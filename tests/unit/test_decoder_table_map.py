@@ -212,8 +212,8 @@ def test_another_definition_is_noticed(of: Table, options: dict[str, bytes]) -> 
 
 
 def test_an_unknown_charset_is_refused_by_name() -> None:
-    unknown = ColumnType(kind=Kind.VARCHAR, length=11, charset="dec8")
-    with pytest.raises(UndecodableRow, match=r"bank\.acct\.name.*dec8"):
+    unknown = ColumnType(kind=Kind.VARCHAR, length=11, charset="dec9")
+    with pytest.raises(UndecodableRow, match=r"bank\.acct\.name.*dec9"):
         codec(table(Column(name="name", type=unknown), Column(name="age", type=INT)))
 
 

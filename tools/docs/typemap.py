@@ -129,8 +129,12 @@ _AFTER = f"""
 - VECTOR is refused by `check`, so are MariaDB's COMPRESSED columns, its times with fractions in the form of
   before MariaDB 10.1 (`/* mariadb-5.3 */`), unique indexes over expressions, and ENUM or SET labels that
   information_schema cannot show (characters beyond U+FFFF).
-- Text in the character sets `armscii8`, `dec8`, `eucjpms`, `geostd8`, `hp8`, `keybcs2` and `swe7` is refused
-  by `check`: ALTER TABLE … CONVERT TO CHARACTER SET utf8mb4, or exclude the table.
+- **Characters with several codes**: `armscii8` (`(` is 28 and A5), `cp932` and `eucjpms` (≒, Ⅳ, 髙 and other
+  characters of NEC and IBM) and `sjis` (the backslash) have some. The source distinguishes two rows that
+  differ only there, and their text is the same. In a key or unique index the code to which the server does
+  not convert the text (in `sjis`: the one of two bytes) is refused like bytes that are no text: in the key it
+  stops the table, in a unique index the row waits in the quarantine. In other columns every code is read.
+  Likewise two labels of an ENUM or SET with one text are refused in a key or unique index.
 - JSON is compared by content: order of members and spelling of numbers (1.0, 1) do not count, their exact
   value does. `jsonb` does not keep the order of members, nor -0.0.
 

@@ -24,7 +24,6 @@ from consumer.targets.alterations import (
     DropUnique,
     apply_alterations,
     group_steps,
-    list_indexed_columns,
 )
 from consumer.targets.mysql.sql import quote
 from consumer.targets.mysql.values import render_literal
@@ -39,6 +38,7 @@ from schemas.errors import SchemaError
 from schemas.io.mysql_connection import SQL_MODE
 from schemas.table.collations import Choose
 from schemas.table.equality import are_wire_equal
+from schemas.table.keys import list_indexed_columns
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, TextOf, UniqueIndex, Value
 from schemas.table.typemap import render_mysql_type
 from schemas.values.mysql import to_mysql

@@ -25,7 +25,6 @@ from consumer.targets.alterations import (
     DropUnique,
     apply_alterations,
     group_steps,
-    list_indexed_columns,
 )
 from consumer.targets.postgres.sql import quote
 from consumer.targets.shared.column_values import (
@@ -36,6 +35,7 @@ from consumer.targets.shared.column_values import (
 )
 from consumer.targets.sql import qualify_table
 from schemas.errors import SchemaError, ValueRefusedError
+from schemas.table.keys import list_indexed_columns
 from schemas.table.model import Column, Kind, Table, UniqueIndex, Value
 from schemas.table.typemap import render_postgres_type
 from schemas.values.postgres import to_postgres
