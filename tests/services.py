@@ -19,13 +19,14 @@ from deploy.embedded.services import EmbeddedError, Kafka, MariaDB, MySQL, Postg
 from tests.kits.families import family, send
 from tests.real_oracle import RealOracle, dsn
 from tests.servers.h2_server import OracleOnH2
+from tests.servers.new_mariadb import NewMariaDB
 from tests.servers.old_mariadb import OldMariaDB
 from tests.stands.oracle_on_h2 import make_database
 
 S = TypeVar("S", bound=Service)
 _started: list[Service] = []
 #: The fixtures that start them.
-SERVICES = frozenset({"kafka", "mariadb", "mariadb2", "mysql", "postgres", "oracle"})
+SERVICES = frozenset({"kafka", "mariadb", "mariadb2", "mysql", "new_mariadb", "postgres", "oracle"})
 #: The markers of tests on services (conftest gives them by folder).
 _MARKERS = ("integration", "faults", "upgrade")
 #: How the reason begins for which a test is skipped that needs one.
@@ -100,6 +101,19 @@ def mysql() -> Iterator[MySQL]:
     yield from _shared(MySQL(durable=False))
 
 
+@pytest.fixture(scope="session")
+def new_mariadb() -> Iterator[NewMariaDB]:
+    """A MariaDB 11.8, from where MySQL comes from; where it cannot be had the test is skipped
+    (ROWLOCK_REQUIRE_MYSQL=1: it fails)."""
+    try:
+        NewMariaDB.fetch()
+    except EmbeddedError as error:
+        if os.environ.get("ROWLOCK_REQUIRE_MYSQL"):
+            pytest.fail(f"no new MariaDB here: {error.seen} (ROWLOCK_REQUIRE_MYSQL is set)", pytrace=False)
+        pytest.skip(f"no new MariaDB here: {error.seen}")
+    yield from _shared(NewMariaDB(durable=False))
+
+
 @pytest.fixture(scope="module")
 def old_mariadb(request: pytest.FixtureRequest) -> Iterator[OldMariaDB]:
     """A MariaDB of the version that the parameter names; where it does not start the test is skipped (see
@@ -134,7 +148,7 @@ def unique() -> str:
     return f"t{secrets.token_hex(4)}"
 
 
-def _database(service: MariaDB | MySQL | PostgreSQL, name: str) -> Iterator[str]:
+def _database(service: MariaDB | MySQL | NewMariaDB | PostgreSQL, name: str) -> Iterator[str]:
     service.create_database(name)
     yield name
     _revive(service)
@@ -145,6 +159,12 @@ def _database(service: MariaDB | MySQL | PostgreSQL, name: str) -> Iterator[str]
 def mariadb_db(mariadb: MariaDB, unique: str) -> Iterator[str]:
     """The name of a fresh database on `mariadb`."""
     yield from _database(mariadb, unique)
+
+
+@pytest.fixture
+def new_mariadb_db(new_mariadb: NewMariaDB, unique: str) -> Iterator[str]:
+    """The name of a fresh database on `new_mariadb`."""
+    yield from _database(new_mariadb, unique)
 
 
 @pytest.fixture

@@ -1,17 +1,9 @@
-"""MySQL 9 from Debian unstable, in a root file system of its own.
-
-MySQL's server is published nowhere that pip or Ivy could fetch it from, so it is installed with
-debootstrap: only as root, on a machine with apt settings for a Debian mirror. The mirror is taken from
-these.
-"""
+"""MySQL 9 from Debian unstable, in a root file system of its own."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,9 +11,8 @@ from deploy.embedded.mariadb import MySQLFamily
 from deploy.embedded.server_process import ServerCommand
 from deploy.errors import EmbeddedError
 from deploy.fetch.cache import MB, cache_dir, ensure_cached
-from deploy.fetch.progress import measure_folder_size, watch_process
-from deploy.guard.guardian import kill_tree
-from deploy.guard.processes import NOBODY_UID, make_temporary_folder, release_process, spawn_process
+from deploy.fetch.debian import explain_no_debian_root, install_debian_root
+from deploy.guard.processes import NOBODY_UID, make_temporary_folder
 
 ROOT = "mysql-9"
 _SIZE = 660 * MB
@@ -50,13 +41,7 @@ class MySQL(MySQLFamily):
     @classmethod
     def explain_unavailable(cls) -> str | None:
         """Return why this machine cannot have MySQL; None: it can."""
-        if sys.platform != "linux" or os.geteuid() != 0:
-            return "MySQL needs root on Linux: it is installed with debootstrap and run in a chroot"
-        if (cache_dir() / ROOT).is_dir():
-            return None
-        if shutil.which("debootstrap") is None:
-            return "MySQL needs debootstrap, which is not installed (apt-get install debootstrap)"
-        return None if _find_mirror() else "MySQL needs a Debian mirror in apt's settings, and there is none"
+        return explain_no_debian_root("MySQL", ROOT)
 
     @classmethod
     def fetch(cls) -> None:
@@ -97,46 +82,12 @@ def ensure_mysql_root() -> Path:
     reason = MySQL.explain_unavailable()
     if reason is not None:
         raise EmbeddedError("this machine", reason, "use MariaDB, or a MySQL server of your own")
-    return ensure_cached(ROOT, _run_debootstrap, 2 * _SIZE)
+    return ensure_cached(ROOT, _install_mysql, 2 * _SIZE)
 
 
-def _run_debootstrap(staging: Path) -> None:
-    command = [
-        "debootstrap",
-        "--variant=minbase",
-        f"--include={_PACKAGES}",
-        "sid",
-        str(staging),
-        _find_mirror(),
-    ]
-    with tempfile.NamedTemporaryFile(prefix="rowlock-debootstrap-", suffix=".log") as log:
-        process = spawn_process([*_build_unshare_command(), *command], output=log.file)
-        try:
-            watch_process("installing MySQL 9", process, _SIZE, lambda: measure_folder_size(staging))
-        finally:
-            kill_tree(process.pid)
-            process.wait()
-            release_process(process)
-        if process.returncode != 0:
-            raise _build_error(Path(log.name))
-    shutil.rmtree(staging / "var" / "cache" / "apt", ignore_errors=True)
+def _install_mysql(staging: Path) -> None:
+    install_debian_root(staging, "MySQL 9", _PACKAGES, _SIZE)
     _require_version_9(staging)
-
-
-def _build_unshare_command() -> list[str]:
-    """Return the prefix that gives debootstrap its own mount namespace.
-
-    debootstrap mounts /proc inside its root; in that namespace no mount outlives a killed run.
-    """
-    probe = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
-    return ["unshare", "--mount"] if probe.returncode == 0 else []
-
-
-def _build_error(log: Path) -> EmbeddedError:
-    lines = log.read_text(errors="replace").splitlines()
-    important = [line for line in lines if line.startswith(("E:", "W:"))] or lines
-    seen = "debootstrap failed:" + "".join(f"\n    {line}" for line in important[-8:])
-    return EmbeddedError("installing MySQL", seen, "check the network and apt's mirror, then run it again")
 
 
 def _read_version(root: Path) -> str:
@@ -154,14 +105,3 @@ def _require_version_9(root: Path) -> None:
             f"its MySQL is version {version or 'unknown'}, required is 9",
             "tests on MySQL cannot run until deploy/embedded/mysql.py names another suite",
         )
-
-
-def _find_mirror() -> str:
-    """Return the archive that apt itself uses for Debian; empty if it uses none."""
-    command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return ""
-    archives = [uri for uri in answer.stdout.split() if not uri.rstrip("/").endswith("-security")]
-    return archives[0] if archives else ""

@@ -30,7 +30,7 @@ from producer.decoders.fragments import (
 )
 from producer.decoders.jsonb import render_json_latin1
 from schemas.table.model import ColumnType, Kind, TextOf
-from schemas.table.text_types import SIZES, TEXT_FORMATTERS
+from schemas.table.text_types import FLOAT_BYTES, SIZES, TEXT_FORMATTERS
 
 
 def build_column_format(i: int, logged: ColumnMap, column: ColumnType) -> ColumnFormat:
@@ -182,7 +182,21 @@ def _build_text_type_format(logged: ColumnMap, text_of: TextOf) -> ColumnFormat 
     )
 
 
+def _build_vector_format(logged: ColumnMap, column: ColumnType) -> ColumnFormat | None:
+    """Return the format of VECTOR, which MariaDB's log describes as VARBINARY(n)."""
+    as_bytes = logged.type == t.VARCHAR and logged.metadata == column.precision * FLOAT_BYTES
+    if logged.type != t.VECTOR and not as_bytes:
+        return None
+    return VariableFormat(
+        length_bytes=_count_length_bytes(logged),
+        render=lambda a, b, v: [f"{v} = '\"' + vector(data[{a}:{b}]) + '\"'"],
+        names={"vector": TEXT_FORMATTERS[TextOf.VECTOR]},
+    )
+
+
 def _build_string_format(i: int, logged: ColumnMap, column: ColumnType) -> ColumnFormat | None:
+    if column.text_of is TextOf.VECTOR:
+        return _build_vector_format(logged, column)
     if column.text_of is not None:
         return _build_text_type_format(logged, column.text_of)
     if logged.type not in (t.STRINGS if column.kind is not Kind.TEXT else t.BLOBS):

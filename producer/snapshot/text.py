@@ -14,7 +14,8 @@ from producer.binlog_format.charsets import find_code_check, find_decoder
 from producer.errors import TableStoppedError
 from schemas.findings import format_copy_remedy
 from schemas.table.keys import list_indexed_columns
-from schemas.table.model import Column, Kind, Row, Table
+from schemas.table.model import Column, Kind, Row, Table, TextOf
+from schemas.table.text_types import format_vector
 from schemas.values.converter import Convert, to_base64
 from schemas.values.mysql import (
     encode_wire_geometry,
@@ -72,6 +73,8 @@ def _make_value_decoder(column: Column, *, single_codes: bool) -> Convert | None
     """
     if column.type.kind is Kind.GEOMETRY:
         return _decode_geometry
+    if column.type.text_of is TextOf.VECTOR:
+        return _decode_vector
     if not _is_stored_as_text(column):
         return None
     decode = find_decoder(column.type.charset)
@@ -90,6 +93,13 @@ def _make_value_decoder(column: Column, *, single_codes: bool) -> Convert | None
 
 def _decode_geometry(data: bytes) -> object:
     return encode_wire_geometry(data) if is_geometry(data) else _mark_undecodable(data)
+
+
+def _decode_vector(data: bytes) -> object:
+    try:
+        return format_vector(data)
+    except ValueError:
+        return _mark_undecodable(data)
 
 
 def _mark_undecodable(data: bytes) -> dict[str, str]:

@@ -6,6 +6,7 @@ module only reads. The differences between the two servers are in `_Flavour`.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -250,12 +251,23 @@ def read_collations(conn: Connection[Any]) -> frozenset[str]:
 
 
 def read_text_types(conn: Connection[Any]) -> frozenset[TextOf]:
-    """Return the server's types with a canonical text, which are plugins of MariaDB."""
+    """Return the server's types with a canonical text: plugins of MariaDB, and VECTOR."""
     rows = _fetch_rows(
         conn, "SELECT plugin_name FROM information_schema.plugins WHERE plugin_type = 'DATA TYPE'"
     )
     known = {each.value: each for each in TextOf}
-    return frozenset(known[name.lower()] for (name,) in rows if name.lower() in known)
+    plugins = frozenset(known[name.lower()] for (name,) in rows if name.lower() in known)
+    [(version,)] = _fetch_rows(conn, "SELECT VERSION()")
+    return plugins | {TextOf.VECTOR} if has_vectors(str(version)) else plugins
+
+
+def has_vectors(version: str) -> bool:
+    """Return whether the server with this VERSION() has VECTOR."""
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+    return numbers >= (_VECTORS_MARIADB if "MariaDB" in version else _VECTORS)
+
+
+_VECTORS, _VECTORS_MARIADB = (9, 0), (11, 7)
 
 
 def read_charset_ids(conn: Connection[Any]) -> dict[int, str]:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from schemas.errors import UnsupportedTypeError
 from schemas.table.model import NUMBERED, Column, ColumnType, Kind, TextOf, convert_labels_to_numbers
 from schemas.table.text_types import normalize_text
@@ -63,7 +65,7 @@ def build_column_type(row: CatalogColumn) -> ColumnType:
             f"column {row.name}: type {row.declared} is not supported", "exclude the table"
         )
     if "text_of" in fixed:
-        return ColumnType(**fixed)
+        return replace(ColumnType(**fixed), precision=_read_dimensions(row.declared))
     kind: Kind = fixed["kind"]
     return convert_labels_to_numbers(
         ColumnType(
@@ -72,6 +74,12 @@ def build_column_type(row: CatalogColumn) -> ColumnType:
             **{**fixed, **_FACTS.get(kind, _read_no_attributes)(row)},
         )
     )
+
+
+def _read_dimensions(declared: str) -> int:
+    """Return the most numbers of a VECTOR; 0 for other types with a text."""
+    found = re.fullmatch(r"vector\((\d+)\)", declared.lower())
+    return int(found[1]) if found else 0
 
 
 def _read_no_attributes(_: CatalogColumn) -> dict[str, Any]:

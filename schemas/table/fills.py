@@ -53,7 +53,8 @@ def _find_implicit_default(type_: ColumnType) -> ColumnFill | None:
     Dates have none that every server accepts; JSON and geometry have none at all.
     """
     if type_.text_of is not None:
-        return ColumnFill(get_zero_text(type_.text_of))
+        zero = get_zero_text(type_.text_of)
+        return None if zero is None else ColumnFill(zero)
     match type_.kind:
         case Kind.INT | Kind.BIT | Kind.YEAR:
             return ColumnFill(0)

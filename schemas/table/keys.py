@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from schemas.errors import NoKeyError, UnsupportedTypeError
-from schemas.table.model import NUMBERED, Column, Kind, Table, UniqueIndex
+from schemas.table.model import NUMBERED, Column, Kind, Table, TextOf, UniqueIndex
 
 _COMPARED_EXACTLY = 53
 """Labels of a SET with numbers that the servers compare exactly in a statement.
@@ -27,6 +27,12 @@ def require_comparable_keys(table: Table) -> None:
     """
     for name in list_indexed_columns(table):
         type_ = table.get_column(name).type
+        if type_.text_of is TextOf.VECTOR:
+            raise UnsupportedTypeError(
+                f"column {name} of {table.db}.{table.name} belongs to a key or unique index and is a VECTOR: "
+                "other servers hold two vectors equal that this one distinguishes (0 and -0)",
+                "drop the index, or exclude the table",
+            )
         if type_.kind in NUMBERED and len(set(type_.members)) < len(type_.members):
             raise UnsupportedTypeError(
                 f"column {name} of {table.db}.{table.name} belongs to a key or unique index, and two of its "

@@ -22,7 +22,8 @@ same from the log and from a snapshot (the table below is the contract; `None` i
 | geometry | {"wkb": base64, "srid": integer} |
 
 A char or varchar with `text_of` is a type of MariaDB: a UUID in lower case with hyphens, an INET4 or INET6
-as the server spells it (schemas/table/text_types.py).
+as the server spells it. A text with `text_of` is a VECTOR: "[0.5,-1.0]", each number widened exactly to a
+double (schemas/table/text_types.py).
 
 A decimal never has an exponent or leading zeros. With precision 0 it has as many digits as it needs.
 """
@@ -84,6 +85,8 @@ class TextOf(StrEnum):
     INET6 = "inet6"
     INET = "inet"
     """PostgreSQL's type for both; only real columns of targets have it."""
+    VECTOR = "vector"
+    """MySQL's and MariaDB's VECTOR, PostgreSQL's real[]; `precision` is the most numbers, 0: any."""
 
 
 class ColumnType(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -101,7 +104,7 @@ class ColumnType(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     charset: str | None = msgspec.field(name="charset", default=None)  # text kinds, enum, set
     collation: str | None = msgspec.field(name="collation", default=None)
     srid: int | None = msgspec.field(name="srid", default=None)  # geometry
-    #: char, varchar: the type of which the values are the text. Readers that do not know it have texts.
+    #: char, varchar, text: the type of which the values are the text. Readers that do not know it have texts.
     text_of: TextOf | None = msgspec.field(name="text_of", default=None)
 
 

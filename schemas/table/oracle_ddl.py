@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from schemas.errors import UnsupportedTypeError
 from schemas.table.charsets import compute_longest_text
-from schemas.table.model import ColumnType, Kind
+from schemas.table.model import ColumnType, Kind, TextOf
 
 MAX_CHARACTERS, MAX_BYTES, MAX_DIGITS = 1000, 2000, 38
 _INT_DIGITS = {8: 3, 16: 5, 24: 8, 32: 10}
@@ -27,10 +27,11 @@ PADDED = frozenset({"CHAR", "NCHAR"})
 
 def render_oracle_type(type_: ColumnType) -> str:
     """Return the DDL type, such as "NUMBER(20)". Raises UnsupportedTypeError."""
-    render = _RENDER.get(type_.kind)
+    render = None if type_.text_of is TextOf.VECTOR else _RENDER.get(type_.kind)
     if render is None:
         raise UnsupportedTypeError(
-            f"Oracle has no type that rowlock writes for {type_.kind}", "leave the column out at the source"
+            f"Oracle has no type that rowlock writes for {type_.text_of or type_.kind}",
+            "leave the column out at the source",
         )
     return render(type_)
 

@@ -1,22 +1,32 @@
-"""Texts of MariaDB's UUID, INET4 and INET6: from their bytes in the log, and in the server's spelling. Pure.
+"""Texts of MariaDB's UUID, INET4 and INET6, and of VECTOR: from their bytes in the log, and in the server's
+spelling. Pure.
 
 The log has the bytes in the order of the text, without the zero bytes at their end. (Tables store a UUID
 in another order, which depends on the version of the server that created them; the log does not.)
+
+The servers' own text of a VECTOR has six digits of each number, which are too few. Here a number is what
+`FLOAT` is elsewhere: widened exactly to a double.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
+import struct
 from collections.abc import Callable
+
+import msgspec
 
 from schemas.table.model import TextOf
 
 _UUID_DIGITS = re.compile(r"[0-9a-f]{32}")
 _MAPPED = "::ffff:"
 
+FLOAT_BYTES = 4
+"""Bytes of a number of a VECTOR."""
 SIZES: dict[TextOf, int] = {TextOf.UUID: 16, TextOf.INET4: 4, TextOf.INET6: 16}
-"""Bytes of a value."""
+"""Bytes of a value, if all values have as many."""
 
 
 def format_uuid(data: bytes) -> str:
@@ -46,6 +56,28 @@ def format_inet6(data: bytes) -> str:
     return f"{':'.join(shown[:start])}::{':'.join(shown[start + length :])}"
 
 
+def format_vector(data: bytes) -> str:
+    """Return the text of numbers of four bytes each. Raises ValueError for bytes that are no vector."""
+    if len(data) % FLOAT_BYTES:
+        raise ValueError(f"{len(data)} bytes are no vector")
+    numbers = struct.unpack(f"<{len(data) // FLOAT_BYTES}f", data)
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError("a vector has no NaN and no infinity")
+    return f"[{','.join(map(repr, numbers))}]"
+
+
+def parse_vector(text: str) -> bytes:
+    """Return the bytes of a vector. Raises ValueError for a text that is none."""
+    try:
+        numbers = _NUMBERS.decode(text)
+        return struct.pack(f"<{len(numbers)}f", *numbers)
+    except (msgspec.MsgspecError, OverflowError) as error:
+        raise ValueError(f"{text!r} is no vector: {error}") from error
+
+
+_NUMBERS = msgspec.json.Decoder(list[float])
+
+
 def _find_longest_gap(words: list[int]) -> tuple[int, int]:
     """Return (start, length) of the longest sequence of zero words, the first one of several."""
     best, start = (0, 0), 0
@@ -60,8 +92,9 @@ TEXT_FORMATTERS: dict[TextOf, Callable[[bytes], str]] = {
     TextOf.UUID: format_uuid,
     TextOf.INET4: format_inet4,
     TextOf.INET6: format_inet6,
+    TextOf.VECTOR: format_vector,
 }
-"""Bytes of a value → its text."""
+"""Bytes of a value → its text. Raises ValueError for bytes that are no value."""
 
 
 def normalize_text(text_of: TextOf, text: str) -> str:
@@ -69,8 +102,12 @@ def normalize_text(text_of: TextOf, text: str) -> str:
     return TEXT_FORMATTERS[text_of](_PARSERS[text_of](text))
 
 
-def get_zero_text(text_of: TextOf) -> str:
-    """Return the value that MariaDB puts into a NOT NULL column without a default."""
+def get_zero_text(text_of: TextOf) -> str | None:
+    """Return the value that MariaDB puts into a NOT NULL column without a default; None: MySQL puts another
+    one there.
+    """
+    if text_of not in SIZES:
+        return None
     return TEXT_FORMATTERS[text_of](bytes(SIZES[text_of]))
 
 
@@ -85,4 +122,5 @@ _PARSERS: dict[TextOf, Callable[[str], bytes]] = {
     TextOf.UUID: _parse_uuid,
     TextOf.INET4: lambda text: ipaddress.IPv4Address(text).packed,
     TextOf.INET6: lambda text: ipaddress.IPv6Address(text).packed,
+    TextOf.VECTOR: parse_vector,
 }

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from schemas.errors import UnsupportedTypeError
-from schemas.table.charsets import as_long
+from schemas.table.charsets import LONGEST, as_long
 from schemas.table.equality import are_wire_equal as are_wire_equal
 from schemas.table.model import ColumnType, Kind, TextOf
 
@@ -67,6 +67,7 @@ POSTGRES_TYPE_RULES: tuple[TypeRule, ...] = (
     TypeRule(Kind.YEAR, "smallint"),
     TypeRule(Kind.CHAR, "uuid", {"text_of": TextOf.UUID}),
     *(TypeRule(Kind.VARCHAR, "inet", {"text_of": one}) for one in (TextOf.INET4, TextOf.INET6, TextOf.INET)),
+    TypeRule(Kind.TEXT, "real[]", {"text_of": TextOf.VECTOR}),
     TypeRule(Kind.CHAR, "varchar(1)", {"length": 0}, "it has no zero-length type"),
     TypeRule(Kind.VARCHAR, "varchar(1)", {"length": 0}, "it has no zero-length type"),
     TypeRule(Kind.CHAR, "varchar({length})", {}, "a NUL character is refused"),
@@ -90,6 +91,7 @@ POSTGRES_TYPE_RULES: tuple[TypeRule, ...] = (
 _UNSIGNED = "{unsigned}"
 _CI_NOTE = "character set and collation are kept, or [replaced](#collations)"
 _NATIVE_NOTE = "where the server has the source's type (MariaDB), that type"
+_VECTOR_NOTE = "refused by servers without it: MySQL has it from 9.0, MariaDB from 11.7"
 _OLD_TYPES = "TINYTEXT, TEXT, MEDIUMTEXT and LONGTEXT by their maximal length"
 MYSQL_TYPE_RULES: tuple[TypeRule, ...] = (
     TypeRule(Kind.INT, "tinyint" + _UNSIGNED, {"bits": 8}),
@@ -111,6 +113,7 @@ MYSQL_TYPE_RULES: tuple[TypeRule, ...] = (
     TypeRule(Kind.CHAR, "char({length})", {"text_of": TextOf.UUID}, _NATIVE_NOTE),
     TypeRule(Kind.VARCHAR, "varchar({length})", {"text_of": TextOf.INET4}, _NATIVE_NOTE),
     TypeRule(Kind.VARCHAR, "varchar({length})", {"text_of": TextOf.INET6}, _NATIVE_NOTE),
+    TypeRule(Kind.TEXT, "vector({precision})", {"text_of": TextOf.VECTOR}, _VECTOR_NOTE),
     TypeRule(Kind.CHAR, "char({length})", {}, _CI_NOTE),
     TypeRule(Kind.VARCHAR, "varchar({length})", {}, _CI_NOTE),
     TypeRule(Kind.TEXT, "tinytext", {"length": 2**8 - 1}, _OLD_TYPES),
@@ -138,6 +141,7 @@ MYSQL_TYPE_RULES: tuple[TypeRule, ...] = (
 _ASCII = {"charset": "ascii", "collation": "ascii_bin"}
 _INET4_LENGTH, _INET6_LENGTH = 15, 39
 _INT = Kind.INT
+_VECTOR = {"kind": Kind.TEXT, "length": LONGEST, "text_of": TextOf.VECTOR, **_ASCII}
 #: DATA_TYPE of information_schema → attributes fixed by it; length, precision, fsp and members come
 #: from the row.
 MYSQL_CATALOG: dict[str, dict[str, Any]] = {
@@ -157,6 +161,7 @@ MYSQL_CATALOG: dict[str, dict[str, Any]] = {
     "uuid": {"kind": Kind.CHAR, "length": 36, "text_of": TextOf.UUID, **_ASCII},
     "inet4": {"kind": Kind.VARCHAR, "length": _INET4_LENGTH, "text_of": TextOf.INET4, **_ASCII},
     "inet6": {"kind": Kind.VARCHAR, "length": _INET6_LENGTH, "text_of": TextOf.INET6, **_ASCII},
+    "vector": _VECTOR,
 }  # fmt: skip
 
 #: PostgreSQL's format_type() without its parentheses → neutral type; the numbers in them fill the
@@ -173,6 +178,7 @@ POSTGRES_CATALOG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "character": ({"kind": Kind.CHAR, "length": 1}, ("length",)),
     "character varying": ({"kind": Kind.VARCHAR}, ("length",)),
     "text": ({"kind": Kind.TEXT}, ()),
+    "real[]": (_VECTOR, ()),
     "uuid": ({"kind": Kind.CHAR, "length": 36}, ()),
     "inet": ({"kind": Kind.VARCHAR, "length": _INET6_LENGTH, "text_of": TextOf.INET}, ()),
     "bytea": ({"kind": Kind.BLOB}, ()),
@@ -202,6 +208,8 @@ def render_mysql_type(
     `collation` chooses the collation on this server (schemas.table.collations.make_collation_chooser);
     without it the source's is used unchanged. `native`: the types of this server that have a text.
     """
+    if type_.text_of is TextOf.VECTOR:
+        return _render_vector(type_, native)
     if type_.text_of is not None and type_.text_of in native:
         return type_.text_of.value
     type_ = adopt_collation(type_, collation or (lambda own: own.collation))
@@ -209,6 +217,15 @@ def render_mysql_type(
     if type_.collation:
         return f"{rendered} CHARACTER SET {type_.charset} COLLATE {type_.collation}"
     return f"{rendered} CHARACTER SET {type_.charset}" if type_.charset else rendered
+
+
+def _render_vector(type_: ColumnType, native: Container[TextOf]) -> str:
+    if TextOf.VECTOR not in native:
+        raise UnsupportedTypeError(
+            "this server has no type for VECTOR, which MySQL has from 9.0 and MariaDB from 11.7",
+            "leave the column out of the route",
+        )
+    return _render_by_rules(MYSQL_TYPE_RULES, type_, "MySQL")
 
 
 def adopt_collation(type_: ColumnType, choose: Callable[[ColumnType], str | None]) -> ColumnType:
@@ -229,7 +246,9 @@ def _render_by_rules(rules: Iterable[TypeRule], type_: ColumnType, server: str) 
     )
 
 
-_FORMATTED = re.compile(r"(?P<base>[a-z ]+?)(?:\((?P<numbers>[\d, ]+)\))?(?P<rest> with(?:out)? time zone)?")
+_FORMATTED = re.compile(
+    r"(?P<base>[a-z ]+?(?:\[\])?)(?:\((?P<numbers>[\d, ]+)\))?(?P<rest> with(?:out)? time zone)?"
+)
 
 
 def convert_postgres_type(formatted: str) -> ColumnType:

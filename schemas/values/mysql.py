@@ -15,7 +15,8 @@ from typing import Any
 
 from schemas.errors import ValueRefusedError
 from schemas.io.mysql_connection import MYSQL_SESSION_SQL, connect_mysql
-from schemas.table.model import Column, Kind, Row, Table, Value
+from schemas.table.model import Column, Kind, Row, Table, TextOf, Value
+from schemas.table.text_types import format_vector, parse_vector
 from schemas.table.typemap import WIDEST_DECIMAL
 from schemas.values.converter import (
     Convert,
@@ -66,9 +67,13 @@ _EXPRESSIONS: dict[Kind, str] = {
 
 def select_list(table: Table) -> list[str]:
     """Return the SQL expression of every column of `table`, in order."""
-    return [
-        _EXPRESSIONS.get(column.type.kind, "{0}").format(quote_name(column.name)) for column in table.columns
-    ]
+    return [_choose_expression(column).format(quote_name(column.name)) for column in table.columns]
+
+
+def _choose_expression(column: Column) -> str:
+    if column.type.text_of is TextOf.VECTOR:
+        return "CAST({0} AS BINARY)"  # PyMySQL does not know the type
+    return _EXPRESSIONS.get(column.type.kind, "{0}")
 
 
 def make_select_row_converter(
@@ -79,9 +84,19 @@ def make_select_row_converter(
     `otherwise` returns the converter of a column that is not read as usual, None for any other.
     """
     read = otherwise or _find_no_converter
-    return compile_row(
-        [read(each) or _READ.get(each.type.kind, _find_no_converter)(each) for each in table.columns]
-    )
+    return compile_row([read(each) or _choose_reader(each)(each) for each in table.columns])
+
+
+def _choose_reader(column: Column) -> Callable[[Column], Convert | None]:
+    if column.type.text_of is TextOf.VECTOR:
+        return _make_constant_chooser(format_vector)
+    return _READ.get(column.type.kind, _find_no_converter)
+
+
+def _choose_writer(column: Column) -> Callable[[Column], Convert | None]:
+    if column.type.text_of is TextOf.VECTOR:
+        return _make_constant_chooser(parse_vector)
+    return _WRITE.get(column.type.kind, _find_no_converter)
 
 
 def to_mysql(table: Table) -> Callable[[Row], tuple[Any, ...]]:
@@ -90,13 +105,13 @@ def to_mysql(table: Table) -> Callable[[Row], tuple[Any, ...]]:
     Values that are written and read again are the same wire values. The server itself refuses what its
     types cannot hold.
     """
-    return compile_row([_WRITE.get(column.type.kind, _find_no_converter)(column) for column in table.columns])
+    return compile_row([_choose_writer(column)(column) for column in table.columns])
 
 
 def to_mysql_columns(table: Table, columns: tuple[str, ...]) -> ConvertRow:
     """Return the function for tuples of only `columns`, in that order (keys, unique values)."""
     chosen = [table.get_column(name) for name in columns]
-    return compile_row([_WRITE.get(column.type.kind, _find_no_converter)(column) for column in chosen])
+    return compile_row([_choose_writer(column)(column) for column in chosen])
 
 
 def _find_no_converter(_: Column) -> Convert | None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from schemas.errors import ValueRefusedError
-from schemas.table.model import Column, Kind, Row, Table, Value
+from schemas.table.model import Column, Kind, Row, Table, TextOf, Value
 from schemas.values.converter import Convert, ConvertRow, compile_row, from_base64
 from schemas.values.mysql import format_timestamp_text
 from schemas.values.postgres_rows import (
@@ -57,12 +57,23 @@ def to_postgres(table: Table) -> Callable[[Row], tuple[str | None, ...]]:
 
     The function raises ValueRefusedError for what PostgreSQL cannot store (zero dates, NUL characters).
     """
-    return compile_row([_WRITE[column.type.kind](column) for column in table.columns])
+    return compile_row([_choose_writer(column) for column in table.columns])
 
 
 def to_postgres_columns(table: Table, columns: tuple[str, ...]) -> ConvertRow:
     """Return the function for tuples of only `columns`, in that order (keys, unique values)."""
-    return compile_row([_WRITE[table.get_column(name).type.kind](table.get_column(name)) for name in columns])
+    return compile_row([_choose_writer(table.get_column(name)) for name in columns])
+
+
+def _choose_writer(column: Column) -> Convert | None:
+    if column.type.text_of is TextOf.VECTOR:
+        return _write_array
+    return _WRITE[column.type.kind](column)
+
+
+def _write_array(value: str) -> str:
+    """Return the text of PostgreSQL's real[]."""
+    return "{" + value[1:-1] + "}"
 
 
 def copy_line(table: Table) -> Callable[[Row], str]:
@@ -98,7 +109,7 @@ def _compile_join(columns: Sequence[Column]) -> Callable[[Row], str]:
     names: dict[str, Any] = {f"c{i}": _copy_converter(column) for i, column in enumerate(columns)}
     names["calendar"] = _CALENDAR
     parts = [
-        f'"\\0" if (v := r[{i}]) is None else ' + _JOINED.get(column.type.kind, "c{0}(v)").format(i)
+        f'"\\0" if (v := r[{i}]) is None else ' + _choose_joined(column).format(i)
         for i, column in enumerate(columns)
     ]
     form = "\\t".join(["%s"] * len(columns))
@@ -137,7 +148,7 @@ _PLAIN_IN_COPY = frozenset(
 
 
 def _copy_converter(column: Column) -> Convert:
-    convert = _WRITE[column.type.kind](column) or str
+    convert = _choose_writer(column) or str
     if column.type.kind in _PLAIN_IN_COPY:
         return convert
     return lambda value: escape_copy(convert(value))
@@ -152,6 +163,11 @@ _JOINED: dict[Kind, str] = {
     **dict.fromkeys((Kind.DATE, Kind.DATETIME), "v if v[:10] in calendar else c{0}(v)"),
     Kind.TIMESTAMP: '(d + " " + v[11:-1] + "+00") if (d := v[:10]) in calendar and v[-1] == "Z" else c{0}(v)',
 }
+
+
+def _choose_joined(column: Column) -> str:
+    own = "c{0}(v)"
+    return own if column.type.text_of is TextOf.VECTOR else _JOINED.get(column.type.kind, own)
 
 
 def _write_unchanged(_: Column) -> Convert | None:

@@ -163,7 +163,17 @@ _Reader = Callable[[Column], Convert | None]
 def _choose_reader(column: Column) -> _Reader:
     if column.type.text_of in _HOST_SUFFIXES:
         return _make_constant_reader(_make_inet_reader(column.type.text_of))
+    if column.type.text_of is TextOf.VECTOR:
+        return _make_constant_reader(_read_array)
     return _READ.get(column.type.kind, _as_text)
+
+
+def _read_array(text: str) -> str:
+    """Return the vector of a real[]; an array that is none (of NULL, NaN, or arrays) stays as it is."""
+    try:
+        return normalize_text(TextOf.VECTOR, f"[{text[1:-1]}]")
+    except ValueError:
+        return text
 
 
 _HOST_SUFFIXES = {TextOf.INET4: "/32", TextOf.INET6: "/128"}

@@ -17,7 +17,7 @@ from typing import Any
 
 from schemas.problems import Problem
 from schemas.table.model import ColumnType, Kind, TextOf, Value
-from schemas.table.text_types import normalize_text
+from schemas.table.text_types import format_vector, normalize_text
 from schemas.values.converter import Convert, encode_wire_int
 
 _HEX = re.compile(r"(?:[0-9a-f]{4})+\Z")
@@ -82,6 +82,8 @@ def make_debezium_converter(
     `binaries`: binary.handling.mode, None: unknown. `times_known`: a schema or the configuration states
     the unit of times.
     """
+    if type_.text_of is TextOf.VECTOR:
+        return _convert_vector
     if type_.text_of is not None:
         return _make_text_type_converter(type_.text_of)
     if type_.kind is Kind.DECIMAL and decimal_strings:
@@ -138,6 +140,13 @@ def _require_text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"a string is expected, not {type(value).__name__}")
     return value
+
+
+def _convert_vector(value: Any) -> Value:
+    """Return the text of FloatVector's array of numbers."""
+    if not isinstance(value, list):
+        raise TypeError(f"an array is expected, not {type(value).__name__}")
+    return format_vector(struct.pack(f"<{len(value)}f", *value))
 
 
 def _make_text_type_converter(text_of: TextOf) -> Convert:

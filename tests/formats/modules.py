@@ -123,6 +123,7 @@ MODULES = {
     "schemas/config/servers.py": _CONFIGURATION,
     "schemas/table/equality.py": "values of JSON columns, compared within one process",
     "schemas/table/filters.py": "literals of SQL",
+    "schemas/table/text_types.py": "the text of a VECTOR, a value in an event",
     "schemas/wire/codec.py": "event, position-record, watermark, copy-request, stored-definition",
     "schemas/wire/debezium.py": _FOREIGN,
     "schemas/wire/debezium_schema.py": _FOREIGN,

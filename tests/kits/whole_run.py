@@ -16,11 +16,17 @@ from click.testing import Result
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
 from tests.kits.command_line import invoke
 from tests.kits.running import Run, source_config, target_config, write_config
+from tests.servers.new_mariadb import NewMariaDB
 
-Source = MySQL | MariaDB
-Target = MySQL | MariaDB | PostgreSQL
+Source = MySQL | MariaDB | NewMariaDB
+Target = MySQL | MariaDB | NewMariaDB | PostgreSQL
 Rows = list[tuple[Any, ...]]
-KINDS: dict[type[Target], str] = {MySQL: "mysql", MariaDB: "mariadb", PostgreSQL: "postgres"}
+KINDS: dict[type[Target], str] = {
+    MySQL: "mysql",
+    MariaDB: "mariadb",
+    NewMariaDB: "mariadb",
+    PostgreSQL: "postgres",
+}
 PATIENCE_S = 400
 """The machine may be busy."""
 

@@ -37,8 +37,8 @@ SCHEMAS = Path(codec.__file__).parent.parent
 GOLDEN = SCHEMAS / "golden" / "v1"
 EVENTS = (
     "c", "u", "u-undecodable", "u-oracle", "d", "r", "t", "m-definition", "m-expression",
-    "m-default-expression", "m-label-numbers", "m-text-types", "m-ddl", "m-ddl-kept", "m-ddl-columns",
-    "m-chunk", "m-copy", "m-copy-chunk", "m-stop", "p", "k", "k-begin", "m-keys-chunk",
+    "m-default-expression", "m-label-numbers", "m-text-types", "m-vector", "m-ddl", "m-ddl-kept",
+    "m-ddl-columns", "m-chunk", "m-copy", "m-copy-chunk", "m-stop", "p", "k", "k-begin", "m-keys-chunk",
 )  # fmt: skip
 RECORDS: dict[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes]]] = {
     **dict.fromkeys(EVENTS, (codec.decode_event, codec.encode_event_value)),

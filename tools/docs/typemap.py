@@ -7,10 +7,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from schemas.errors import UnsupportedTypeError
 from schemas.io.mysql_connection import SQL_MODE
 from schemas.table.collations import COLLATION_LANGUAGES, describe_key_collations
-from schemas.table.model import ColumnType, Kind
+from schemas.table.model import ColumnType, Kind, TextOf
 from schemas.table.oracle_ddl import MAX_BYTES, MAX_CHARACTERS, MAX_DIGITS, render_oracle_type
 from schemas.table.typemap import (
     MYSQL_CATALOG,
@@ -68,6 +70,7 @@ _SAMPLES: tuple[tuple[str, ColumnType], ...] = (
     ("SET(…) with an empty label", ColumnType(kind=Kind.SET_NUMBER)),
     ("GEOMETRY, POINT, …", ColumnType(kind=Kind.GEOMETRY)),
     *((name.upper(), ColumnType(**MYSQL_CATALOG[name])) for name in ("uuid", "inet4", "inet6")),
+    ("VECTOR(3)", replace(ColumnType(**MYSQL_CATALOG["vector"]), precision=3)),
 )  # fmt: skip
 
 _WIRE: dict[Kind, str] = {
@@ -126,7 +129,14 @@ _AFTER = f"""
   Debezium's topics another spelling stops the table. A UUID in the **key** is refused on the versions of
   MariaDB that compare UUIDs in another order than their indexes have (10.9.8, 10.10.6, 10.11.5, 11.0.3,
   11.1.2; MDEV-31926): `check` tries it on the server.
-- VECTOR is refused by `check`, so are MariaDB's COMPRESSED columns, its times with fractions in the form of
+- **VECTOR** of MySQL (from 9.0) and MariaDB (from 11.7) is the text of a JSON array, with its numbers as
+  `FLOAT` has them: the servers' own text has six digits. (PyMySQL does not know the type; rowlock reads its
+  bytes.) MySQL's may have fewer numbers than it declares, MariaDB's has exactly as many, and refuses a row
+  with fewer. PostgreSQL has `real[]`; a column of that type takes no text. Oracle and servers without VECTOR
+  are refused as its targets. In a key or unique index, which MariaDB permits, it is refused by `check`. A new
+  column that is NOT NULL, or has a default, needs a copy, as does another number of dimensions: the servers
+  change existing rows in different ways. In definitions it has a `text_of`, like a UUID.
+- MariaDB's COMPRESSED columns are refused by `check`, so are its times with fractions in the form of
   before MariaDB 10.1 (`/* mariadb-5.3 */`), unique indexes over expressions, and ENUM or SET labels that
   information_schema cannot show (characters beyond U+FFFF).
 - **Characters with several codes**: `armscii8` (`(` is 28 and A5), `cp932` and `eucjpms` (≒, Ⅳ, 髙 and other
@@ -153,6 +163,8 @@ def page() -> str:
 
 
 def _wire(type_: ColumnType) -> str:
+    if type_.text_of is TextOf.VECTOR:
+        return '"[0.5,-1.0]": a string with each number widened exactly to a double'
     if type_.text_of is not None:
         return "string, as the server spells it"
     return "integer" if 0 < type_.bits < 64 else _WIRE[type_.kind]

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from consumer.targets.checks.column_fit import can_hold_all_values, get_int_range, has_room, keeps_signs
 from schemas.table.charsets import choose_text_limit, compute_text_bytes, keeps_characters
-from schemas.table.model import ColumnType, Kind
+from schemas.table.model import ColumnType, Kind, TextOf
 
 _CHARACTERS = (Kind.CHAR, Kind.VARCHAR)
 _TEXT = (*_CHARACTERS, Kind.TEXT)
@@ -30,6 +30,8 @@ def is_lossless(old: ColumnType, new: ColumnType) -> bool:
     if replace(old, collation=None) == replace(new, collation=None):
         return True
     if old.text_of is not new.text_of:  # PostgreSQL's text of an inet has a netmask
+        return False
+    if old.text_of is TextOf.VECTOR and old.precision != new.precision:  # MariaDB adds zeros to the values
         return False
     rule = _RULES.get((old.kind, new.kind))
     return rule is not None and rule(old, new) and keeps_characters(old, new)

@@ -73,6 +73,9 @@ def _keeps_text(source: ColumnType, real: ColumnType) -> bool:
     """Return whether a column of type `real` keeps the spelling of texts, or is of the type that they are the
     text of. (PostgreSQL's own texts of an inet are no other server's.)
     """
+    if TextOf.VECTOR in (source.text_of, real.text_of):
+        room = not real.precision or real.precision >= source.precision
+        return source.text_of is real.text_of and room
     if TextOf.INET in (source.text_of, real.text_of):
         return real.text_of is TextOf.INET and source.text_of in _INETS
     return real.text_of in (None, source.text_of)
