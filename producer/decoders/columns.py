@@ -19,6 +19,7 @@ from producer.binlog_format.charsets import encode_utf8_in_latin1, find_code_che
 from producer.binlog_format.errors import DefinitionMismatch, UndecodableRow
 from producer.binlog_format.row_events import ColumnMap
 from producer.decoders import scalars, times
+from producer.decoders.compressed import unpack_value
 from producer.decoders.fragments import (
     ColumnFormat,
     FixedFormat,
@@ -188,7 +189,7 @@ def _build_vector_format(logged: ColumnMap, column: ColumnType) -> ColumnFormat 
     if logged.type != t.VECTOR and not as_bytes:
         return None
     return VariableFormat(
-        length_bytes=_count_length_bytes(logged),
+        length_bytes=count_length_bytes(logged),
         render=lambda a, b, v: [f"{v} = '\"' + vector(data[{a}:{b}]) + '\"'"],
         names={"vector": TEXT_FORMATTERS[TextOf.VECTOR]},
     )
@@ -201,9 +202,12 @@ def _build_string_format(i: int, logged: ColumnMap, column: ColumnType) -> Colum
         return _build_text_type_format(logged, column.text_of)
     if logged.type not in (t.STRINGS if column.kind is not Kind.TEXT else t.BLOBS):
         return None
-    size = _count_length_bytes(logged)
+    size = count_length_bytes(logged)
     strip = ".rstrip(' ')" if column.kind is Kind.CHAR else ""
     decode = _find_column_decoder(column)
+    unpack = unpack_value if logged.type in t.PACKED else None
+    if unpack is not None:
+        decode = _make_unpacking_decoder(decode)
     if decode is None:
         render = lambda a, b, v: [f"{v} = quote(text[{a}:{b}]{strip})"]  # noqa: E731 - proven with the record
         return VariableFormat(length_bytes=size, render=render, names={"quote": scalars.quote_json_text})
@@ -211,10 +215,18 @@ def _build_string_format(i: int, logged: ColumnMap, column: ColumnType) -> Colum
         length_bytes=size,
         render=lambda a, b, v: [f"{v} = quote(decode{i}(data[{a}:{b}]){strip})"],
         names={f"decode{i}": decode, "quote": scalars.quote_json_text},
+        unpack=unpack,
     )
 
 
-def _count_length_bytes(logged: ColumnMap) -> int:
+def _make_unpacking_decoder(decode: Callable[[bytes], str] | None) -> Callable[[bytes], str]:
+    if decode is None:
+        return lambda data: unpack_value(data).decode("latin-1")
+    return lambda data: decode(unpack_value(data))
+
+
+def count_length_bytes(logged: ColumnMap) -> int:
+    """Return the bytes of the length of a value of variable size."""
     if logged.type in t.STRINGS:
         return 2 if logged.metadata > 255 else 1
     return logged.metadata
@@ -232,12 +244,13 @@ def _find_column_decoder(column: ColumnType) -> Callable[[bytes], str] | None:
 def _build_bytes_format(_i: int, logged: ColumnMap, column: ColumnType) -> ColumnFormat | None:
     if logged.type not in (t.STRINGS if column.kind is not Kind.BLOB else t.BLOBS):
         return None
+    value = "unpack_value(data[{}:{}])" if logged.type in t.PACKED else "data[{}:{}]"
     # The log omits the zero bytes that pad BINARY(n).
     pad = f".ljust({column.length}, b'\\0')" if column.kind is Kind.BINARY else ""
     return VariableFormat(
-        length_bytes=_count_length_bytes(logged),
-        render=lambda a, b, v: [f"{v} = '\"' + base64_text(data[{a}:{b}]{pad}) + '\"'"],
-        names={"base64_text": scalars.encode_base64_text},
+        length_bytes=count_length_bytes(logged),
+        render=lambda a, b, v: [f"{v} = '\"' + base64_text({value.format(a, b)}{pad}) + '\"'"],
+        names={"base64_text": scalars.encode_base64_text, "unpack_value": unpack_value},
     )
 
 

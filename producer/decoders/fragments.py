@@ -23,11 +23,15 @@ class FixedFormat(msgspec.Struct):
 
 
 class VariableFormat(msgspec.Struct):
-    """A column of variable size. `render(start, end, out)`: takes expressions of the value's bounds."""
+    """A column of variable size. `render(start, end, out)`: takes expressions of the value's bounds.
+
+    `unpack`: from the bytes in the log to those that the column stores.
+    """
 
     length_bytes: int
     render: Callable[[str, str, str], list[str]]
     names: Mapping[str, Any] = {}
+    unpack: Callable[[bytes], bytes] | None = None
 
 
 ColumnFormat = FixedFormat | VariableFormat

@@ -116,10 +116,11 @@ def _guard_format(i: int, form: ColumnFormat, bad: list[int]) -> ColumnFormat:
             f"    bad.append({i})",
         ]
 
+    unpack = form.unpack
     names = {
         **form.names,
         "errors": _ERRORS,
-        "raw_value": encode_raw_value,
+        "raw_value": encode_raw_value if unpack is None else lambda data: encode_raw_value(unpack(data)),
         "bad": bad,
         "prove_utf8": prove_utf8,
     }

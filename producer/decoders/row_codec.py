@@ -41,7 +41,12 @@ from producer.binlog_format.row_events import (
     read_table_id,
     unpack_rows_event,
 )
-from producer.decoders.columns import DECIMAL_BYTES, build_column_format, require_single_codes
+from producer.decoders.columns import (
+    DECIMAL_BYTES,
+    build_column_format,
+    count_length_bytes,
+    require_single_codes,
+)
 from producer.decoders.envelope import (
     LAST_FALSE,
     LAST_TRUE,
@@ -320,7 +325,7 @@ def _skip_format(column: ColumnMap) -> ColumnFormat:
     size = _get_fixed_size(column)
     if size is not None:
         return FixedFormat(parts=(("", f"{size}x"),), render=lambda _names, _out: [])
-    return VariableFormat(length_bytes=_count_length_bytes(column), render=lambda _start, _end, _out: [])
+    return VariableFormat(length_bytes=count_length_bytes(column), render=lambda _start, _end, _out: [])
 
 
 def _get_fixed_size(column: ColumnMap) -> int | None:
@@ -334,9 +339,3 @@ def _get_fixed_size(column: ColumnMap) -> int | None:
     if column.type == t.BIT:
         return (column.metadata + 7) // 8
     return column.metadata if column.type in (t.ENUM, t.SET) else None
-
-
-def _count_length_bytes(column: ColumnMap) -> int:
-    if column.type in t.STRINGS or column.type == t.VARCHAR_COMPRESSED:
-        return 2 if column.metadata > 255 else 1
-    return column.metadata

@@ -136,9 +136,11 @@ _AFTER = f"""
   are refused as its targets. In a key or unique index, which MariaDB permits, it is refused by `check`. A new
   column that is NOT NULL, or has a default, needs a copy, as does another number of dimensions: the servers
   change existing rows in different ways. In definitions it has a `text_of`, like a UUID.
-- MariaDB's COMPRESSED columns are refused by `check`, so are its times with fractions in the form of
-  before MariaDB 10.1 (`/* mariadb-5.3 */`), unique indexes over expressions, and ENUM or SET labels that
-  information_schema cannot show (characters beyond U+FFFF).
+- **COMPRESSED** columns of MariaDB are like others: the log has their values compressed, and events as they
+  are. Targets have the plain type.
+- `check` refuses MariaDB's times with fractions in the form of before MariaDB 10.1 (`/* mariadb-5.3 */`),
+  unique indexes over expressions, and ENUM or SET labels that information_schema cannot show (characters
+  beyond U+FFFF).
 - **Characters with several codes**: `armscii8` (`(` is 28 and A5), `cp932` and `eucjpms` (≒, Ⅳ, 髙 and other
   characters of NEC and IBM) and `sjis` (the backslash) have some. The source distinguishes two rows that
   differ only there, and their text is the same. In a key or unique index the code to which the server does

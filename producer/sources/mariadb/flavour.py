@@ -52,7 +52,7 @@ class MariaDBVisibility:
 
 
 def is_stored_unusually(column: CatalogColumn) -> bool:
-    """Return whether MariaDB logs a column compressed, or as times with fractions were before 10.1.
+    """Return whether MariaDB logs a column as times with fractions were before 10.1.
 
     Only a comment in the type shows it. Times without a fraction can be read in their old form, too.
     """
@@ -61,7 +61,7 @@ def is_stored_unusually(column: CatalogColumn) -> bool:
     comment = re.search(r"/\*.*", column.declared, re.DOTALL)
     if comment is None:
         return False
-    return "COMPRESSED" in comment[0].upper() or ("mariadb-5.3" in comment[0].lower() and bool(column.fsp))
+    return "mariadb-5.3" in comment[0].lower() and bool(column.fsp)
 
 
 def _has_gtids(_query: RunQuery, captured: str | None, now: str | None) -> bool:
