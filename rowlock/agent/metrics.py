@@ -114,8 +114,8 @@ COPY_ESTIMATE = MetricDefinition(
 REMOVED_ROWS = MetricDefinition(
     "rowlock_removed_rows_timestamp_seconds",
     "gauge",
-    "When a statement (DROP PARTITION) removed rows at the source that targets may still have. The value ends "
-    "when a key sweep or a copy of the table has ended.",
+    "When a statement (DROP PARTITION) removed rows at the source that targets may still have. The value "
+    "ends when a key sweep or a copy of the table has ended.",
     ("source", "table"),
 )
 APPLIED_EVENTS = MetricDefinition(
@@ -174,7 +174,8 @@ LOCK_CHAIN = MetricDefinition(
 AGENT_METRICS = (
     BUILD_INFO, HELD_UNITS, LEASE_END, UNIT_APPLIED_TO, STARTS, CAPTURED_ROWS, CAPTURE_HEARD,
     CAPTURE_FINISHED, SNAPSHOTS, TABLE_STOPPED, COPIES, COPY_ROWS, COPY_ESTIMATE, REMOVED_ROWS,
-    APPLIED_EVENTS, APPLIED_ROWS, QUARANTINED, OPEN_QUARANTINE, DISPLACED, LOCK_WAITS, LOCK_WAIT_SECONDS, LOCK_CHAIN,
+    APPLIED_EVENTS, APPLIED_ROWS, QUARANTINED, OPEN_QUARANTINE, DISPLACED, LOCK_WAITS, LOCK_WAIT_SECONDS,
+    LOCK_CHAIN,
 )  # fmt: skip
 """All metrics of an agent, in the order of a scrape."""
 

@@ -7,7 +7,7 @@ moves to the end of the topic once the copy is complete.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from consumer.ordering.model import ApplyUnit, LaneProgress
