@@ -30,6 +30,7 @@ from rowlock.inspect.observed.source_status import (
 )
 from rowlock.inspect.observed.versions import ProcessVersion
 from rowlock.inspect.placement import Placement, PlacementReader
+from rowlock.views.copy_desk import explain_remedy
 from rowlock.views.headroom import RETENTION_CHECK_AGE_S, measure_source_backlog
 from rowlock.views.kafka import KafkaView
 from rowlock.views.server_versions import explain_unsupported_source, explain_unsupported_target
@@ -40,6 +41,7 @@ from schemas.findings import Finding
 from schemas.problems import Problem, decode_problem
 from schemas.table.names import TableName, find_meant_tables, format_table_text
 from schemas.units import build_apply_unit_name, build_capture_unit_name
+from schemas.wire.copies import find_copy_state
 from schemas.wire.records import Watermark
 
 STATUS_FORMAT_VERSION = 1
@@ -299,6 +301,8 @@ def judge_unit(unit: AppliedUnit, seen: _SharedFacts) -> ApplyUnitStatus:
         seen.placement, seen.placement.units.get(build_apply_unit_name(name.pipeline, name.topic))
     )
     why = judge_unit_state(slowest is not None, unit.late, unit.state, at_capture, placed)
+    if why.state == "stopped" and why.remedy is not None and mark is not None and name.table is not None:
+        why = replace(why, remedy=explain_remedy(why.remedy, find_copy_state(mark.copies, *name.table)))
     if why.reason is None and unit.outdated is not None:
         why = replace(why, reason=unit.outdated[0], remedy=unit.outdated[1])
     if why.reason is None and unit.debt is not None:

@@ -16,13 +16,14 @@ from rowlock.errors import CommandError
 from rowlock.views.kafka import KafkaView
 from schemas.clock import read_clock_ms
 from schemas.config.model import Config
+from schemas.findings import format_copy_remedy
 from schemas.io.kafka_clients import ClientLog, build_client_settings, ignore_client_error, open_producer
 from schemas.patience import scale_timeout
 from schemas.problems import Problem, decode_problem
 from schemas.table.names import format_table_text
 from schemas.table.patterns import PatternError, is_selected_by_patterns, split_parts
 from schemas.wire.codec import encode_copy_request
-from schemas.wire.copies import CopyOutcome, CopyRequest, CopyState, copy_topic
+from schemas.wire.copies import CopyOutcome, CopyRequest, CopyState, copy_topic, select_copy
 from schemas.wire.debezium_snapshot import encode_snapshot_signal
 from schemas.wire.records import Watermark
 
@@ -182,6 +183,22 @@ def explain_copy(state: CopyOutcome) -> str:
     if state.reason or removed is None:
         return str(decode_problem(state.reason))
     return removed.describe()
+
+
+def explain_remedy(remedy: str, state: CopyState | None) -> str:
+    """Return what to do about a stop with this remedy, given the state of the table's copy.
+
+    If a copy alone is the remedy, and one is on its way, there is nothing to do.
+    """
+    copy = select_copy(state)
+    if state is None or copy is None or remedy != format_copy_remedy(state.db, state.table):
+        return remedy
+    if copy.phase in ("waiting", "running"):
+        return "nothing to do: its copy begins or goes on by itself (`rowlock copy` shows the progress)"
+    if state.retry_ms is not None and copy.phase == "refused":
+        problem = decode_problem(copy.reason)
+        return f"{problem.what}; {problem.action}"
+    return remedy
 
 
 def estimate_remaining_s(state: CopyOutcome, now_ms: int) -> float | None:

@@ -42,7 +42,7 @@ from rowlock.views.source import RetainedLog
 from schemas.config.model import Config, load_config
 from schemas.problems import Problem, encode_problem
 from schemas.table.names import TableName, format_table_text
-from schemas.wire.copies import RemovedRows
+from schemas.wire.copies import CopyState, RemovedRows
 from schemas.wire.event import EventEnvelope, Source
 from schemas.wire.records import TableStop, Watermark
 from tests.kits.apply import account_table
@@ -416,6 +416,36 @@ def test_a_stop_of_a_table_with_a_dot_in_its_name_is_the_units(place: tuple[str,
     stopped = TableStatus(format_table_text(*place), "stopped", "seen", "do")
     others = [TableStatus("bank.acct", "stopped", "x", "y"), stopped]
     assert status.find_capture_stop(place, others) is stopped
+
+
+@pytest.mark.parametrize("by_capture", [True, False])
+@pytest.mark.parametrize(
+    ("state", "remedy"),
+    [
+        ({"phase": "waiting"}, "nothing to do: its copy begins"),
+        ({"phase": "refused", "retry_ms": 9}, "postponed until 14:31; nothing to do"),
+        ({"phase": "refused"}, "rowlock copy bank.acct"),
+        ({"phase": "done"}, "rowlock copy bank.acct"),
+    ],
+    ids=["waits", "postponed", "refused", "ended"],
+)
+def test_the_remedy_of_a_stop_agrees_with_its_copy(
+    read: Any, state: dict[str, Any], remedy: str, by_capture: bool
+) -> None:
+    why = encode_problem(Problem("postponed until 14:31", "nothing to do"))
+    asked = {"id": "c", "db": "bank", "table": "acct", "by": "pipeline p", "requested_ms": 1, "reason": why}
+    mark: dict[str, Any] = {"copies": {"bank.acct": CopyState(**asked, **state)}}
+    stop = Problem("the definition cannot be proven", "rowlock copy bank.acct")
+    if by_capture:
+        stops = {"bank.acct": structs.replace(STOP, reason=stop.what, remedy=stop.remedy)}
+        found = read(Seen([lane(0, 9)], mark={**mark, "stops": stops}))
+        assert found.sources[0].tables[0].remedy.startswith(remedy)
+    else:
+        found = read(Seen([lane(0, 9)], mark=mark, stopped=encode_problem(stop)))
+    unit = only(found)
+    assert (unit.state, unit.reason) == ("stopped", stop.what)
+    assert unit.remedy is not None
+    assert unit.remedy.startswith(remedy)
 
 
 def test_where_nobody_leads_nothing_runs(read: Any) -> None:

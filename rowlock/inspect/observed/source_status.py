@@ -13,7 +13,7 @@ import msgspec
 
 from coordinator.server.operators.copies import CopyRow
 from rowlock.inspect.placement import Placement, PlacementRow
-from rowlock.views.copy_desk import copy_rows
+from rowlock.views.copy_desk import copy_rows, explain_remedy
 from schemas.problems import decode_problem
 from schemas.wire.position import Position
 from schemas.wire.records import SNAPSHOT_COMPLETE, TableStop, Watermark
@@ -168,7 +168,10 @@ def _explain_not_running(seen: Watermark, age: float, placed: StateReason) -> St
 
 def list_uncaptured_tables(seen: Watermark) -> tuple[TableStatus, ...]:
     """Return the tables that capture has stopped or left out, by name."""
-    stopped = [_build_table_status(table, stop) for table, stop in seen.stops.items()]
+    stopped = [
+        _build_table_status(table, stop, explain_remedy(stop.remedy, seen.copies.get(table)))
+        for table, stop in seen.stops.items()
+    ]
     left = [
         TableStatus(table, "left out", problem.what, problem.action)
         for table, problem in ((table, decode_problem(why)) for table, why in seen.left_out.items())
@@ -177,9 +180,9 @@ def list_uncaptured_tables(seen: Watermark) -> tuple[TableStatus, ...]:
     return tuple(sorted((*stopped, *left), key=lambda each: each.table))
 
 
-def _build_table_status(table: str, stop: TableStop) -> TableStatus:
+def _build_table_status(table: str, stop: TableStop, remedy: str) -> TableStatus:
     at = f"{stop.file}:{stop.pos}"
-    return TableStatus(table, "stopped", stop.reason, stop.remedy, stop.cause, at, stop.since_ms)
+    return TableStatus(table, "stopped", stop.reason, remedy, stop.cause, at, stop.since_ms)
 
 
 def format_log_position(position: Position, file: str | None) -> str:
