@@ -20,12 +20,17 @@ START_OVER = "start over (see 'Start over' in rowlock's documentation)"
 COPY_EACH = "rowlock copy (each of the tables)"
 
 
+def format_table_pattern(db: str, table: str) -> str:
+    """Return the pattern of `tables:` that matches one table only, as commands take it, too."""
+    parts = [name if _PLAIN.fullmatch(name) else f"`{name.replace('`', '``')}`" for name in (db, table)]
+    return ".".join(parts)
+
+
 def format_copy_remedy(db: str, table: str) -> str:
     """Return the remedy for one table that cannot be followed, while all others continue: the command
     that copies it again.
     """
-    parts = [name if _PLAIN.fullmatch(name) else f"`{name.replace('`', '``')}`" for name in (db, table)]
-    return f"rowlock copy {shlex.quote('.'.join(parts))}"
+    return f"rowlock copy {shlex.quote(format_table_pattern(db, table))}"
 
 
 def format_debezium_remedy(db: str, table: str) -> str:

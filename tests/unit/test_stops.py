@@ -3,6 +3,7 @@ finds."""
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,6 +32,7 @@ from producer.tables import BegunCopy, CapturedTables, TableState, TopicState, f
 from schemas.problems import decode_problem
 from schemas.table.model import Table
 from schemas.table.names import EXACT, find_meant_tables
+from schemas.table.patterns import is_selected_by_patterns
 from schemas.wire.codec import (
     decode_event,
     decode_stored_position,
@@ -118,6 +120,17 @@ def test_what_a_start_finds(selected: bool, exists: bool, unfit: str | None, cau
     if found is not None:
         assert found.tables == {ACCT}
         assert found.remedy
+
+
+def test_the_remedy_of_a_dropped_table_is_a_pattern_that_excludes_it() -> None:
+    """Also if another pattern selects the table, and if its name has characters of patterns."""
+    for name in (("shop", "claims"), ("shop", "a.b"), ("shop", "o*")):
+        error = find_stop_at_start(name, selected=True, exists=False, unfit=None)
+        assert error is not None
+        found = re.search(r'"(!.+?)"', error.remedy)
+        assert found is not None
+        assert not is_selected_by_patterns(["*.*", found[1]], *name)
+        assert is_selected_by_patterns(["*.*", found[1]], "shop", "other")
 
 
 def test_a_topic_s_tail_says_that_its_table_is_stopped() -> None:
