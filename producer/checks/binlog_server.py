@@ -29,10 +29,10 @@ from schemas.findings import (
 from schemas.io.endpoints import MYSQL_SERVER, explain_wrong_service
 from schemas.io.server_errors import (
     choose_mysql_remedy,
+    explain_anonymous_user,
     explain_mysql_version_refusal,
     format_mysql_error,
     get_noted_read,
-    suspect_anonymous_user,
 )
 from schemas.table.online_ddl import TableName, find_tool_tables
 
@@ -235,7 +235,7 @@ def _build_unread_finding(place: str, source: SourceConfig, error: Exception) ->
             "error", place, f"{at} refuses user {source.user}: {text}",
             "correct user and password in the configuration, or create the user "
             "(see 'Prepare a source database' in rowlock's documentation)"
-            f"{suspect_anonymous_user(str(text))}",
+            f"{explain_anonymous_user(str(text))}",
         )  # fmt: skip
     if code in _UNREACHABLE or not isinstance(code, int):
         if (other := explain_wrong_service(source.host, source.port, MYSQL_SERVER)) is not None:

@@ -14,7 +14,7 @@ from schemas.errors import ServerConnectError, UnsupportedServerError
 from schemas.io.certificates import explain_refused_certificate
 from schemas.io.endpoints import MYSQL_SERVER, explain_wrong_service
 from schemas.io.refused_logins import CORRECT_LOGIN, REFUSED_LOGINS
-from schemas.io.server_errors import explain_mysql_version_refusal, note_read, suspect_anonymous_user
+from schemas.io.server_errors import explain_anonymous_user, explain_mysql_version_refusal, note_read
 
 if TYPE_CHECKING:
     import ssl
@@ -189,7 +189,7 @@ def _explain_connect_error(error: Exception, user: str, host: str, port: int) ->
     certificate = explain_refused_certificate(error)
     remedy = certificate or _REMEDIES.get(code, "see the server's message")
     if code in REFUSED_USER:
-        remedy += suspect_anonymous_user(str(error.args[-1]))
+        remedy += explain_anonymous_user(str(error.args[-1]))
     if not certificate and (code in _UNREACHABLE or not code):
         remedy = explain_wrong_service(host, port, MYSQL_SERVER) or remedy
     return ServerConnectError(

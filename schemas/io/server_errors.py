@@ -76,7 +76,7 @@ def format_mysql_error(error: Exception) -> str:
     return f"{_NOTE}{read}: {text}" if read else text
 
 
-def suspect_anonymous_user(message: str) -> str:
+def explain_anonymous_user(message: str) -> str:
     """Return what to look for besides user and password if the server refuses a log-in; "": nothing.
 
     `message`: the server's, with the client's host. Of the accounts that match a client, the server takes
