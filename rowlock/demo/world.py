@@ -124,9 +124,7 @@ def _prepare_servers(made: DemoServers) -> None:
         for statement in DDL:
             server.execute(statement, database=DATABASE)
         server.execute(f"CREATE USER rowlock@'%' IDENTIFIED BY '{PASSWORD}'")
-        server.execute(
-            "GRANT SELECT, RELOAD, REPLICATION SLAVE, BINLOG MONITOR, SLAVE MONITOR ON *.* TO rowlock@'%'"
-        )
+        server.execute("GRANT SELECT, REPLICATION SLAVE, BINLOG MONITOR, SLAVE MONITOR ON *.* TO rowlock@'%'")
     made.office.create_database(OFFICE)
     (made.folder / "password").write_text(PASSWORD)
     (made.folder / "password").chmod(0o600)
