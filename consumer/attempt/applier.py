@@ -7,9 +7,10 @@ in a transaction that guards and moves the progress rows of all lanes.
 One transaction equals the lanes: tickets order the commits of different lanes, and here there is one
 commit; the net change over all lanes' events in event order is the batch of a single lane; all rows move
 from one offset to one offset, so no reader of the progress sees a difference. It requires lanes at one
-offset (otherwise an event is new for one lane and applied in another) and no quarantined keys. If the
-transaction fails with a transient error or is refused, the lanes apply the changes instead, because they
-can retry, halve and quarantine: the rolled-back transaction has changed nothing.
+offset (otherwise an event is new for one lane and applied in another). Changes of quarantined keys queue as
+in a lane: a row that never fits does not take the faster way from its table. If the transaction fails with
+a transient error or is refused, the lanes apply the changes instead, because they can retry, halve and
+quarantine: the rolled-back transaction has changed nothing.
 """
 
 from __future__ import annotations
@@ -25,8 +26,16 @@ from consumer.attempt.operations import CloseQuarantine, Operation, QuarantineEv
 from consumer.attempt.reports import LaneFigures
 from consumer.attempt.transactions import AttemptProgress
 from consumer.errors import RefusedError, TransientError
-from consumer.ordering.dispatch import Dispatcher
-from consumer.ordering.lanes.batches import LaneBatch
+from consumer.ordering.dispatch import Dispatcher, LaneItem, TablePlan, get_image
+from consumer.ordering.lanes.batches import (
+    LaneBatch,
+    PendingBatch,
+    QuarantineChanges,
+    QuarantinedKeys,
+    build_batch,
+    list_entries_of,
+    split_entries_by_lane,
+)
 from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import (
@@ -88,7 +97,7 @@ class Applier:
         self._signals_for = signals
         self._pending: list[RowChange] = []
         self._lanes: LaneGroup | None = None
-        may_be_one = not held and progress.level and self._limits.max_gather >= small_batch
+        may_be_one = progress.level and self._limits.max_gather >= small_batch
         self._small_batch = small_batch if may_be_one else 0
         self._lock_waits = LockWaits()
         self._upserted = self._deleted = 0
@@ -96,8 +105,8 @@ class Applier:
         self.displaced = 0
         self.quarantine_growth = 0
         """Entries added to the quarantine, less those closed."""
-        self.has_queued = False
-        """Whether entries were added of which the target was not asked."""
+        self.queued: dict[tuple[str, str], QuarantineEntry] = {}
+        """(table, key) → the newest entry that was added of which the target was not asked."""
 
     def submit(self, changes: list[RowChange]) -> Machine[None]:
         """Take `changes`, and apply them if they are too many for one transaction. Raises ConsumerError."""
@@ -120,19 +129,40 @@ class Applier:
         refused = any(change.refused is not None for change in self._pending)
         if refused or not self._progress.level:
             return False
-        net = make_reducer(self._target).reduce(self._pending)
+        batch = self._build_whole_batch(mark)
         try:
-            yield from self._progress.move_lanes(range(len(self._progress.rows)), mark, [_build_write(net)])
+            yield from self._write_batch(range(len(self._progress.rows)), batch)
         except (TransientError, RefusedError):
             return False
         self._pending = []
-        self._count_written([net])
+        self._count_batch(batch)
+        closed = set(batch.quarantine.closed)
+        entries = (*self._held, *batch.quarantine.added)
+        self._held = [entry for entry in entries if (entry.offset, entry.part) not in closed]
         return True
 
-    def _count_written(self, nets: Sequence[ReducedChanges]) -> None:
-        deleted = sum(net.deleted for net in nets)
+    def _build_whole_batch(self, mark: LaneMark) -> LaneBatch:
+        """Return the pending changes as one batch."""
+        first, last = self._pending[0].id, self._pending[-1].id
+        if not self._held:
+            net = make_reducer(self._target).reduce(self._pending)
+            return LaneBatch([net], mark, QuarantineChanges(), None, (first, last), len(self._pending))
+        plan = TablePlan(self._target, self._layout, TicketTable(self._layout.lanes), self._expected)
+        items: list[LaneItem] = [
+            (change, plan, plan.fold_key(change.before or get_image(change)), ()) for change in self._pending
+        ]
+        return build_batch(PendingBatch(items, mark), 0, QuarantinedKeys(list_entries_of(self._held, plan)))
+
+    def _count_batch(self, batch: LaneBatch, displaced: int = 0) -> None:
+        """Count what a committed batch has done."""
+        remaining = batch.quarantine.list_remaining()
+        deleted = sum(net.deleted for net in batch.nets)
         self._deleted += deleted
-        self._upserted += sum(net.size for net in nets) - deleted
+        self._upserted += sum(net.size for net in batch.nets) - deleted
+        self.quarantine_growth += len(batch.quarantine.added) - len(batch.quarantine.closed)
+        self.held += len(remaining)
+        self.queued |= {(entry.table, entry.key): entry for entry in remaining if is_queued(entry)}
+        self.displaced += displaced
 
     @property
     def figures(self) -> LaneFigures:
@@ -149,8 +179,8 @@ class Applier:
         self._signals = self._signals_for(self._layout.lanes)
         self._lanes = LaneGroup(
             dispatcher, tickets, self._commit_batch,
-            limits=self._limits, held=self._held, replace=self._replace, unfit=self._unfit,
-            signals=self._signals,
+            limits=self._limits, held=split_entries_by_lane(self._held, self._plan, self._layout.lanes),
+            replace=self._replace, unfit=self._unfit, signals=self._signals,
         )  # fmt: skip
         self._lock_waits = self._lanes.lock_waits
         yield from self._lanes.start()
@@ -159,6 +189,17 @@ class Applier:
 
     def _commit_batch(self, lane: int, batch: LaneBatch) -> Machine[None]:
         """Apply a lane's batch in one transaction, and log the displaced and quarantined rows."""
+        displaced = yield from self._write_batch([lane], batch)
+        with self._signals.mutex:  # several lanes add to the figures
+            self._count_batch(batch, displaced)
+        if displaced:
+            log_displaced_rows(self._unit, self._target, displaced, batch.events[0], batch.nets)
+        for entry in batch.quarantine.list_remaining():
+            if not is_queued(entry):  # events queued after it are logged with it
+                log_quarantined_event(self._unit, entry)
+
+    def _write_batch(self, lanes: Sequence[int], batch: LaneBatch) -> Machine[int]:
+        """Apply a batch in one transaction that moves `lanes`; return the number of displaced rows."""
         operations: list[Operation] = [_build_write(net, batch.displacing) for net in batch.nets]
         quarantine = batch.quarantine
         if quarantine.added:
@@ -170,20 +211,7 @@ class Applier:
                     "a later snapshot row or delete of the same key made this entry obsolete",
                 )
             )
-        displaced = yield from self._progress.move_lanes([lane], batch.mark, operations)
-        closed = set(quarantine.closed)
-        remaining = [entry for entry in quarantine.added if (entry.offset, entry.part) not in closed]
-        with self._signals.mutex:  # several lanes add to the figures
-            self._count_written(batch.nets)
-            self.quarantine_growth += len(quarantine.added) - len(quarantine.closed)
-            self.held += len(remaining)
-            self.has_queued |= any(map(is_queued, remaining))
-            self.displaced += displaced
-        if displaced:
-            log_displaced_rows(self._unit, self._target, displaced, batch.events[0], batch.nets)
-        for entry in remaining:
-            if not is_queued(entry):  # events queued after it are logged with it
-                log_quarantined_event(self._unit, entry)
+        return (yield from self._progress.move_lanes(lanes, batch.mark, operations))
 
     def add_displaced(self, rows: int) -> None:
         """Count rows that were displaced beside the lanes."""

@@ -167,7 +167,14 @@ class Attempt:
 
     def _build_report(self, trouble: Trouble) -> Report:
         state = self._state
-        return build_attempt_report(self.spec, state.progress, self._figures, trouble, state.reader.dropped)
+        return build_attempt_report(
+            self.spec,
+            state.progress,
+            self._figures,
+            trouble,
+            state.reader.dropped,
+            trial_in_s=state.trial_in_s,
+        )
 
     # --- records
 

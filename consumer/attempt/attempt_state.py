@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from consumer.attempt.applier import Applier, SignalsFor
 from consumer.attempt.copies.copies import CopyMarkers
-from consumer.attempt.effects import BeginAttempt, Machine, ask_driver
+from consumer.attempt.effects import BeginAttempt, Machine, ReadClock, ask_driver
 from consumer.attempt.evolution.machine import TableChanges
 from consumer.attempt.readers.debezium import DebeziumReader
 from consumer.attempt.readers.reader import EnvelopeReader, RecordReader, build_undefined_error
@@ -22,6 +22,7 @@ from consumer.ordering.fold import recompute_folded_keys
 from consumer.ordering.layout import Layout, compute_keys_fingerprint
 from consumer.ordering.model import QuarantineEntry, RowChange, UnitState
 from consumer.ordering.progress import LaneMark, ResumePlan, plan_resume, relay_rows
+from consumer.ordering.recovery import TRIAL_INTERVAL_S
 from consumer.tables.definition import ActiveDefinition
 from schemas.problems import decode_problem
 from schemas.wire.position import ZERO
@@ -31,7 +32,8 @@ class AttemptState:
     """An apply unit in one attempt, as of its last transaction. Its methods are generators of effects.
 
     `applier`: owns the lanes; None if there is no active definition or they are closed. `quarantine`:
-    the entries with which the next applier begins. `mark`: the last record that was read.
+    the entries with which the next applier begins. `mark`: the last record that was read. `trial_in_s`:
+    seconds after which keys in quarantine are to be tried without further records; 0: none waits for that.
     """
 
     def __init__(self, spec: UnitSpec, signals: SignalsFor, figures: AttemptFigures) -> None:
@@ -45,15 +47,17 @@ class AttemptState:
         self.copies = CopyMarkers(spec)
         self.applier: Applier | None = None
         self._open_quarantine = 0
+        self._quarantine_read_at = 0.0
         self.active_definition: ActiveDefinition | None = None
         self.quarantine: Sequence[QuarantineEntry] = ()
         self.plan = ResumePlan(0, choose_layout(spec, None))
         self.mark: LaneMark = (-1, ZERO, 0, 0)
+        self.trial_in_s = 0.0
 
     def begin_attempt(self) -> Machine[None]:
         """Begin the attempt, or begin it again: fence, read the progress, choose the layout."""
         rows, state, quarantine = yield from retry_transient(lambda: ask_driver(BeginAttempt()))
-        self._note_quarantine(quarantine)
+        yield from self._note_quarantine(quarantine)
         check_state(self.spec, rows[0].topic_id, state)
         self.progress = AttemptProgress(rows)
         if state.ddl is not None:
@@ -101,12 +105,13 @@ class AttemptState:
         New lanes are started, because the old ones remember freed keys.
         """
         yield from self.close()
-        self._note_quarantine(held)
+        yield from self._note_quarantine(held)
         self.applier = self._make_applier()
 
-    def _note_quarantine(self, held: Sequence[QuarantineEntry]) -> None:
-        """Note all entries of the unit's quarantine."""
+    def _note_quarantine(self, held: Sequence[QuarantineEntry]) -> Machine[None]:
+        """Note all entries of the unit's quarantine, which were read just now."""
         self.quarantine, self._open_quarantine = held, len(held)
+        self._quarantine_read_at = yield from ask_driver(ReadClock())
         self._figures.add_lanes(LaneFigures(open_quarantine=self._open_quarantine))
 
     def switch_layout(self) -> Machine[None]:
@@ -141,20 +146,28 @@ class AttemptState:
 
         After a crash the lanes are at one offset again a batch later.
         """
-        active = self.active_definition
+        active, self.trial_in_s = self.active_definition, 0.0
         if active is None or not can_recover(active):
             return
-        if not self.progress.level or not (applier.has_queued or find_untried_keys(active, self.quarantine)):
+        untried = find_untried_keys(active, [*self.quarantine, *applier.queued.values()])
+        if not untried:
             return
-        remaining = yield from recover_keys(
+        elapsed = (yield from ask_driver(ReadClock())) - self._quarantine_read_at
+        interval = self.spec.trial_interval_s
+        if not self.progress.level or not any(key.is_due(interval, elapsed) for key in untried):
+            self.trial_in_s = TRIAL_INTERVAL_S
+            return
+        outcome = yield from recover_keys(
             self.spec.unit,
             active,
             self.progress,
+            interval_s=interval,
             replace=self.spec.replace,
             add_displaced=applier.add_displaced,
         )
-        if remaining is not None:
-            yield from self.set_quarantine(remaining)
+        self.trial_in_s = outcome.pause_s
+        if outcome.remaining is not None:
+            yield from self.set_quarantine(outcome.remaining)
 
     def close(self, error: BaseException | None = None) -> Machine[None]:
         """End the lanes. `error`: the error that ended the attempt."""

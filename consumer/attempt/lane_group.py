@@ -81,18 +81,19 @@ class LaneGroup:
         commit: CommitBatch,
         *,
         limits: LaneLimits,
-        held: Sequence[QuarantineEntry] = (),
+        held: Sequence[Sequence[QuarantineEntry]] = (),
         replace: bool = True,
         unfit: Problem | None = None,
         signals: Signals,
     ) -> None:
-        """`held`, `replace`, `unfit`: see Lane."""
+        """`held`: the quarantine entries of each lane; () if there are none. `replace`, `unfit`: see Lane."""
         self.count = dispatcher.layout.lanes
         self.stopping = False
         self.signals = signals
         self._dispatcher, self._tickets, self._commit = dispatcher, tickets, commit
         self._lanes = [
-            Lane(number, tickets, limits, held, replace=replace, unfit=unfit) for number in range(self.count)
+            Lane(number, tickets, limits, held[number] if held else (), replace=replace, unfit=unfit)
+            for number in range(self.count)
         ]
         self.lock_waits = LockWaits()
         self._waits: dict[int, Sequence[Ticket]] = {}  # lane → what it waits for

@@ -8,6 +8,7 @@ lanes and their number do not matter, and a refused trial never divides a batch 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 import structlog
@@ -26,10 +27,19 @@ from consumer.attempt.transactions import AttemptProgress, retry_transient
 from consumer.errors import RefusedError, TransientError
 from consumer.ordering.fold import recompute_folded_keys
 from consumer.ordering.lanes.batches import encode_displacing
-from consumer.ordering.model import ApplyUnit, ChangeId, NetChange, QuarantineEntry, parse_entry_key
+from consumer.ordering.model import (
+    ApplyUnit,
+    ChangeId,
+    NetChange,
+    QuarantineEntry,
+    build_aged_entry,
+    parse_entry_key,
+)
 from consumer.ordering.netchange import refuse_losses, sort_keys
 from consumer.ordering.recovery import (
+    FAILED_TRIAL_PAUSE_S,
     MAX_TRIAL_KEYS,
+    TRIAL_INTERVAL_S,
     HeldKey,
     RecoveryPlan,
     Trial,
@@ -42,6 +52,16 @@ from consumer.tables.held_events import build_final_change
 from schemas.table.model import Row
 
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryOutcome:
+    """A result of the trials at one drain: what they have left of a unit's quarantine."""
+
+    remaining: Sequence[QuarantineEntry] | None = None
+    """The remaining entries; None: no key was tried."""
+    pause_s: float = 0.0
+    """Seconds after which the keys that stay untried are tried without further records; 0: none does."""
 
 
 def can_recover(active: ActiveDefinition) -> bool:
@@ -58,10 +78,11 @@ def recover_keys(
     active: ActiveDefinition,
     progress: AttemptProgress,
     *,
+    interval_s: float,
     replace: bool,
     add_displaced: Callable[[int], None],
-) -> Machine[Sequence[QuarantineEntry] | None]:
-    """Try the unit's untried keys; return the remaining entries, None if none was untried.
+) -> Machine[RecoveryOutcome]:
+    """Try the unit's untried keys that the target has refused at least `interval_s` ago.
 
     While a statement's removed rows are a debt, keys without a later change wait for the key sweep, which may
     have passed them: their rows would stay for ever.
@@ -72,10 +93,11 @@ def recover_keys(
     """
     held = yield from retry_transient(lambda: ask_driver(ReadQuarantine()))
     untried = find_untried_keys(active, held)
-    if not untried:
-        return None
+    due = [key for key in untried if key.is_due(interval_s)]
+    if not due:
+        return RecoveryOutcome(pause_s=TRIAL_INTERVAL_S if untried else 0.0)
     remaining = {(entry.offset, entry.part): entry for entry in held}
-    plan = RecoveryPlan(untried, replace=replace)
+    plan = RecoveryPlan(due, replace=replace)
     began = yield from ask_driver(ReadClock())
     while (trial := plan.choose_trial()) is not None:
         now = yield from ask_driver(ReadClock())
@@ -86,7 +108,15 @@ def recover_keys(
         yield from _record_refusals(unit, progress, plan.take_refusals(), remaining)
     for key in plan.recovered:
         _remove_entries(remaining, key.ids)
-    return list(remaining.values())
+    return RecoveryOutcome(list(remaining.values()), _choose_pause(active, plan, remaining.values()))
+
+
+def _choose_pause(
+    active: ActiveDefinition, plan: RecoveryPlan, remaining: Iterable[QuarantineEntry]
+) -> float:
+    if not find_untried_keys(active, remaining):
+        return 0.0
+    return FAILED_TRIAL_PAUSE_S if plan.failures else TRIAL_INTERVAL_S
 
 
 def _try_keys(
@@ -128,7 +158,7 @@ def _record_refusals(
                 log_quarantined_event(unit, entry)
         yield from progress.commit_once([DropQuarantined(dropped), QuarantineEvents(entries)])
         _remove_entries(remaining, dropped)
-        remaining |= {(entry.offset, entry.part): entry for entry in entries}
+        remaining |= {(entry.offset, entry.part): build_aged_entry(entry, 0) for entry in entries}
 
 
 def _remove_entries(remaining: dict[ChangeId, QuarantineEntry], ids: Iterable[ChangeId]) -> None:
@@ -217,5 +247,6 @@ def _log_failure(unit: ApplyUnit, key: HeldKey, error: TransientError) -> None:
     log.warning(
         "quarantined row not tried",
         pipeline=unit.pipeline, topic=unit.topic, table=key.newest.table, key=key.newest.key,
-        reason=str(error)[:300], remedy="none: it is tried again after the next records of the topic",
+        reason=str(error)[:300],
+        remedy="none: it is tried again after the next records of the topic, or within seconds",
     )  # fmt: skip

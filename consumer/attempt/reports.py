@@ -82,7 +82,8 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     them (drift). `commit_ts_ms`: source commit time of the last applied event (0: unknown). `position`:
     source position of the lowest lane. `query`: the query that ran the attempt. `copy`: the copy that
     would resolve a stop. `long`: the unit is "behind" because its next step takes long and would delay
-    other units. `lanes`: of this attempt.
+    other units. `lanes`: of this attempt. `trial_in_s`: seconds after which quarantined keys are to be tried
+    although no further record has come; 0: none waits for that.
     """
 
     topic: str = msgspec.field(name="topic")
@@ -100,6 +101,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     copy: CopyNeed | None = msgspec.field(name="copy", default=None)
     long: bool = msgspec.field(name="long", default=False)
     lanes: LaneFigures = msgspec.field(name="lanes", default=NO_FIGURES)
+    trial_in_s: float = msgspec.field(name="trial_in_s", default=0.0)
 
 
 def clear_figures(report: Report) -> Report:

@@ -12,6 +12,7 @@ from consumer.errors import CopyNeededError, UnitStoppedError
 from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import ApplyUnit
+from consumer.ordering.recovery import TRIAL_INTERVAL_S
 from consumer.tables.definition import ActiveDefinition, prepare_definition
 from consumer.tables.router import TableRoute, compute_routes_fingerprint, resolve_route
 from consumer.tables.shared_topics import find_sharing_problem
@@ -72,6 +73,8 @@ class UnitSpec:
     """For a target that takes events: (source, topic) → the table of another unit."""
     patient: bool = False
     """Whether long steps are carried out too, because no other unit waits for them."""
+    trial_interval_s: float = TRIAL_INTERVAL_S
+    """Least time in seconds from a refusal of a quarantined key to its next trial."""
     scratch: str = ""
     """A folder for files that only one attempt needs."""
 

@@ -102,9 +102,18 @@ class AttemptFigures:
 
 
 def build_attempt_report(
-    spec: UnitSpec, progress: AttemptProgress, figures: AttemptFigures, trouble: Trouble, passed: int = 0
+    spec: UnitSpec,
+    progress: AttemptProgress,
+    figures: AttemptFigures,
+    trouble: Trouble,
+    passed: int = 0,
+    *,
+    trial_in_s: float = 0.0,
 ) -> Report:
-    """Return the report of an attempt. `passed`: records that its reader dropped."""
+    """Return the report of an attempt. `passed`: records that its reader dropped.
+
+    `trial_in_s`: see Report.
+    """
     lowest = progress.lowest if progress.rows else None
     return Report(
         topic=spec.unit.topic,
@@ -121,6 +130,7 @@ def build_attempt_report(
         copy=trouble.copy,
         long=trouble.long,
         lanes=figures.lanes,
+        trial_in_s=trial_in_s,
     )
 
 

@@ -123,7 +123,7 @@ class Dispatcher:
         for change in changes:
             before, after = change.before, change.after
             if before is None:
-                key = fold_key(after or _get_image(change))
+                key = fold_key(after or get_image(change))
             else:
                 key = fold_key(before)
                 if after is not None and key_of(before) != key_of(after):
@@ -174,7 +174,7 @@ class Dispatcher:
         """
         first, second = split_key_move(change)
         offset = change.id[0]
-        new = plan.fold_key(_get_image(second))
+        new = plan.fold_key(get_image(second))
         source, target = plan.lane_of(old), plan.lane_of(new)
         if source == target:
             if offset > self._passed[source]:
@@ -191,7 +191,7 @@ class Dispatcher:
             self._queues[target].append((second, plan, new, waits + order))
 
 
-def _get_image(change: RowChange) -> Row:
+def get_image(change: RowChange) -> Row:
     """Return the row that identifies a change. Raises ValueError for a change without images."""
     row = change.after if change.before is None else change.before
     if row is None:

@@ -82,6 +82,11 @@ def encode_folded(folded: bytes) -> str:
     return folded.hex()
 
 
+def decode_folded(text: str) -> bytes:
+    """Return a folded value as it was before `encode_folded`."""
+    return bytes.fromhex(text)
+
+
 def recompute_folded_keys(held: Iterable[QuarantineEntry], target: TargetTable) -> list[QuarantineEntry]:
     """Return quarantine entries with their keys folded by this version, for `target`'s present
     collations.

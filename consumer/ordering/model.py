@@ -270,6 +270,19 @@ class QuarantineEntry(msgspec.Struct, frozen=True):
     commit_ts_ms: int = msgspec.field(name="commit_ts_ms")
 
 
+class AgedEntry(QuarantineEntry, frozen=True):
+    """A quarantine entry as a target reads it that knows when it was written. The age is not stored."""
+
+    age_ms: int = msgspec.field(name="age_ms")
+    """How long ago the entry was written when it was read, by the target's clock."""
+
+
+def build_aged_entry(entry: QuarantineEntry, age_ms: int) -> AgedEntry:
+    """Return the entry with another age."""
+    stored = {name: getattr(entry, name) for name in QuarantineEntry.__struct_fields__}
+    return AgedEntry(**stored, age_ms=age_ms)
+
+
 def format_entry_key(key: Key) -> str:
     """Return a key of the target as entries of the quarantine hold it (`QuarantineEntry.key`)."""
     return msgspec.json.encode(key).decode()

@@ -12,6 +12,12 @@ their unique values.
 An untried key is tried once. If the target accepts the image, all entries of the key leave. If not, the
 newest entry gets the target's reason, so the key is tried again only after its next event. A key keeps its
 first entry (since when, and why) and its newest; the ones in between can never be needed again.
+
+A key is not tried within `TRIAL_INTERVAL_S` of a refusal: one that changes a thousand times a second and
+never fits would take more of the target than the rows of the table. The entries show this, too: an entry
+with the target's reason was written when the target refused. So the limit holds in whichever process the
+next attempt runs. An attempt that leaves a key untried reports after how long it is to be tried, and without
+further records the apply process runs an attempt then: the newest image is always tried at last.
 """
 
 from __future__ import annotations
@@ -23,11 +29,15 @@ import msgspec
 
 from consumer.errors import RefusedError, UniqueViolationError
 from consumer.ordering.lanes.batches import QUEUED_AFTER
-from consumer.ordering.model import ChangeId, QuarantineEntry, parse_entry_key
+from consumer.ordering.model import AgedEntry, ChangeId, QuarantineEntry, parse_entry_key
 from schemas.table.model import Key
 
 MAX_TRIAL_KEYS = 500
 """Keys that one transaction tries."""
+TRIAL_INTERVAL_S = 1.0
+"""Least time in seconds from a refusal of a key to its next trial."""
+FAILED_TRIAL_PAUSE_S = 10.0
+"""Seconds after which a key is tried without further records if its trial failed for now (a locked row)."""
 MAX_SECONDS = 0.5
 """Seconds after which no further trial begins."""
 MAX_FAILURES = 12
@@ -62,6 +72,15 @@ class HeldKey:
     def place(self) -> ChangeId:
         """The key's last event."""
         return self.newest.offset, self.newest.part
+
+    def is_due(self, interval_s: float, elapsed_s: float = 0.0) -> bool:
+        """Return whether the last refusal of the key is at least `interval_s` ago, or is not known.
+
+        `elapsed_s`: the time since the entries were read. If the target's clock goes back, none is delayed.
+        """
+        refused = (entry for entry in self.entries if isinstance(entry, AgedEntry) and not is_queued(entry))
+        since = min((entry.age_ms for entry in refused if entry.age_ms >= 0), default=None)
+        return since is None or since / 1000 + elapsed_s >= interval_s
 
 
 def list_untried_keys(entries: Iterable[QuarantineEntry], after: int | None = None) -> list[HeldKey]:
@@ -130,8 +149,9 @@ class RecoveryPlan:
         self._blocked: list[tuple[HeldKey, RefusedError]] = []
         self._is_room_possible = False
         self.recovered: list[HeldKey] = []
+        self.failures = 0
+        """Trials that failed for now."""
         self._failed: list[Trial] = []
-        self._failures = 0
         self._refused: list[tuple[HeldKey, RefusedError]] = []
 
     def choose_trial(self) -> Trial | None:
@@ -155,7 +175,7 @@ class RecoveryPlan:
 
         Until then the table's other rows wait.
         """
-        return self._failures >= MAX_FAILURES or (seconds > MAX_SECONDS and not trial.isolating)
+        return self.failures >= MAX_FAILURES or (seconds > MAX_SECONDS and not trial.isolating)
 
     def record_recovery(self) -> None:
         """Record that the target has accepted the trial's rows."""
@@ -174,7 +194,7 @@ class RecoveryPlan:
 
     def record_failure(self) -> HeldKey | None:
         """Record that the trial failed for now; return the key that therefore stays untried, if any."""
-        self._failures += 1
+        self.failures += 1
         trial = self._waiting.pop(0)
         if len(trial.keys) > 1:  # the halves go to the end, so that most keys are tried after few failures
             self._waiting += [replace(half, isolating=True) for half in _halve_trial(trial)]

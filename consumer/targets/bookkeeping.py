@@ -22,6 +22,7 @@ from consumer.ordering.model import (
     QuarantineEntry,
     ResolvedEntry,
     UnitState,
+    build_aged_entry,
 )
 from consumer.targets.displaced_rows import MARKED
 from consumer.targets.sql import Fragment, Params, Syntax, qualify_table, render_placeholders
@@ -317,8 +318,11 @@ class QuarantineStatements:
     tables: BookkeepingTables
 
     def build_select(self, unit: ApplyUnit) -> Fragment:
+        """Select the entries of a unit, each with its age in milliseconds."""
+        syntax = self.tables.syntax
+        age = f"{syntax.millis(syntax.now)} - {syntax.millis('held_at')}"
         text = (
-            f"SELECT {', '.join(_QUARANTINE_COLUMNS)} FROM "
+            f"SELECT {', '.join(_QUARANTINE_COLUMNS)}, {age} FROM "
             f"{self.tables.qualify_name('rowlock_quarantine')} WHERE {_OF_UNIT}"
         )
         return f"{text} ORDER BY kafka_offset, part", [unit.pipeline, unit.topic]
@@ -415,12 +419,13 @@ def _select_entries(ids: Sequence[tuple[int, int]]) -> Iterator[tuple[str, Param
 
 def parse_quarantine_row(row: Sequence[object]) -> QuarantineEntry:
     """Return the QuarantineEntry of a row of `QuarantineStatements.build_select`."""
-    offset, part, table, key, folded, event, error, commit_ts_ms = row
+    offset, part, table, key, folded, event, error, commit_ts_ms, *age = row
     number: Callable[[object], int] = int  # type: ignore[assignment]
-    return QuarantineEntry(
+    entry = QuarantineEntry(
         number(offset), number(part), str(table), str(key), str(folded), str(event), str(error),
         number(commit_ts_ms),
     )  # fmt: skip
+    return build_aged_entry(entry, number(age[0])) if age else entry
 
 
 def parse_resolved_row(row: Sequence[object]) -> ResolvedEntry:

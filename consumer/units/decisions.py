@@ -140,6 +140,7 @@ def step_pipeline(
             _handle_progress(state, event, now)
     if state.secrets_replaced:
         _close_units_with_old_secrets(state, out)
+    _begin_trials(state, now)
     # Plan queries first: a unit is removed from its query's active units before its fencing token is
     # raised.
     plan_queries(state.queries, state.units, now, out)
@@ -252,7 +253,9 @@ def _handle_result(
 
 
 def _record_takeover(unit: LocalUnit, event: UnitTakenOver, now: float) -> None:
-    unit.epoch, unit.position, unit.looked_at = event.epoch, event.position, now
+    unit.epoch, unit.position = event.epoch, event.position
+    if unit.waits or not unit.looked_at:  # a takeover that only tries keys checks no table
+        unit.looked_at = now
     watched = unit.watched
     unit.watched = replace(
         watched,
@@ -265,6 +268,7 @@ def _record_takeover(unit: LocalUnit, event: UnitTakenOver, now: float) -> None:
         displaced=watched.displaced + event.displaced,
         lanes=watched.lanes.merge(event.lanes),
     )
+    unit.note_trial(event.trial_in_s, now)
     if not unit.stop_requested:
         unit.phase, unit.query_number, unit.has_backlog, unit.polls_near_end = (
             ApplyPhase.APPLYING,
@@ -286,6 +290,7 @@ def _record_applied_range(state: PipelineState, unit: LocalUnit, event: RangeApp
     """
     if event.report is not None:
         _record_figures(unit, event.report, "ok")
+        unit.note_trial(event.report.trial_in_s, now)
     if unit.phase is ApplyPhase.APPLYING:
         unit.has_backlog = event.left > MAX_LIVE_BACKLOG
         followed = sum(
@@ -382,6 +387,7 @@ def _handle_report(
     state_text = report.state if query == unit.query_number or report.state == "stopped" else "ok"
     _record_figures(unit, report, state_text)
     if state_text == "ok":
+        unit.note_trial(report.trial_in_s, now)
         return
     if state_text == "stopped":
         _stop_unit(unit, report.message, now, out, report.copy)
@@ -417,6 +423,16 @@ def _retry_takeover(unit: LocalUnit, now: float) -> None:
         unit.phase, unit.query_number = ApplyPhase.TAKING_OVER, None
         unit.backoff = unit.backoff.with_failure(now)
         unit.try_at = unit.backoff.next_at
+
+
+def _begin_trials(state: PipelineState, now: float) -> None:
+    """Take over the units with quarantined keys that are to be tried although no further records have come.
+
+    Only an operation runs an attempt without records, and none may run while a query applies the unit.
+    """
+    for unit in state.units.values():
+        if unit.is_trial_due(now) and not unit.stop_requested:
+            unit.phase, unit.query_number, unit.trial_at = ApplyPhase.TAKING_OVER, None, None
 
 
 # events of Spark

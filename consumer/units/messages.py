@@ -62,6 +62,8 @@ class UnitTakenOver:
     held: int = 0
     displaced: int = 0
     lanes: LaneFigures = NO_FIGURES
+    trial_in_s: float = 0.0
+    """See Report."""
 
 
 @dataclass(frozen=True, slots=True)

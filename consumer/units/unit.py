@@ -117,6 +117,9 @@ class LocalUnit:
     """Whether a poll found the unit at the offset where it should be."""
     try_at: float = 0.0
     """When the next operation may start (monotonic seconds)."""
+    trial_at: float | None = None
+    """When the unit is taken over to try quarantined keys without further records (monotonic seconds); None:
+    no key waits for that."""
     backoff: Backoff = TROUBLE_BACKOFF
 
     @property
@@ -127,6 +130,15 @@ class LocalUnit:
         """
         free = self.query_number is None and not self.busy and not self.stop_requested
         return self.phase is ApplyPhase.APPLYING and free
+
+    def note_trial(self, in_s: float, now: float) -> None:
+        """Note that quarantined keys are to be tried in `in_s` seconds without further records; 0: none."""
+        self.trial_at = now + in_s if in_s else None
+
+    def is_trial_due(self, now: float) -> bool:
+        """Return whether quarantined keys are to be tried now. A backlog brings them a trial by itself."""
+        is_idle = self.phase is ApplyPhase.APPLYING and not self.has_backlog and not self.busy
+        return is_idle and self.trial_at is not None and now >= self.trial_at
 
     def forget_query_progress(self) -> None:
         """Reset what was seen of the query's progress, because the unit has another query now, or none."""

@@ -26,6 +26,7 @@ _CONFIGURATION = (
 #: Types in modules (or of a name in a module) that have no golden file in tests/golden/stored → the reason.
 EXEMPT = {
     "consumer.ordering.model:RowChange": _MEMORY,
+    "consumer.ordering.model:AgedEntry": _MEMORY,
     "consumer.targets.displaced_rows:DisplacedRow": _MEMORY,
     "coordinator.core.messages": _GRPC,
     "coordinator.rest.copies:_NamedTable": "its fields are those of the models that inherit them",

@@ -96,7 +96,7 @@ def _selected(text: str, row: dict[str, Any]) -> list[Any]:
     """Return the values of a row in the order in which a SELECT asks for them."""
     found = re.match(r"SELECT (.*?) FROM", text)
     assert found is not None
-    return [row[name] for name in found[1].split(", ")]
+    return [row[name] for name in found[1].split(", ") if name in row or not name.endswith(" - held_at")]
 
 
 def _reader(select: Fragment, build: Callable[[list[Any]], Any]) -> Callable[[bytes], Any]:

@@ -104,13 +104,13 @@ class RealUnit:
     """A unit of `real` whose topic is a list."""
 
     def __init__(self, real: Real, source: FakeSource, route: TableRoute, **spec: Any) -> None:
-        self.real, self.source, self.spec = real, source, spec
+        self.real, self.source, self.spec = real, source, {"trial_interval_s": 0.0, **spec}
         self.unit = ApplyUnit(
             "p", format_former_table_topic("topic", source.name, source.table.db, source.table.name)
         )
         self.topic: list[bytes] = []
         self.routes = (route,)
-        self.lanes = int(spec.pop("lanes", real.lanes))
+        self.lanes = int(self.spec.pop("lanes", real.lanes))
         self.take_over()
         self.write([source.definition()])
 

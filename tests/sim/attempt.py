@@ -97,6 +97,8 @@ class Attempt(AttemptActors):
         self.actors = []  # the lanes have ended
         if report.state == "ok":
             self.finished = True
+            if self.query.live is self and report.trial_in_s:
+                self.query.trial_at = self.target.now_s + report.trial_in_s
             return
         self.failed = True
         self.query.ended = (
@@ -146,7 +148,7 @@ class Attempt(AttemptActors):
         return self.target.lanes(self.query.unit)
 
     def _read_quarantine(self, _effect: fx.ReadQuarantine) -> list[QuarantineEntry]:
-        return [held for of, held in self.target.held if of == self.query.unit]
+        return self.target.read_held(self.query.unit)
 
     def _stop_unit(self, effect: fx.StopUnit) -> None:
         self.target.stop_unit(self.query.unit, self.spec.epoch, effect.why)
@@ -226,7 +228,7 @@ class Attempt(AttemptActors):
         unmet(fx.FindSnapshot, "only Debezium's snapshots are found so, and rowlock captures here"),
         at_once(fx.OpenKeys, lambda *_: MemoryKeys()),
         after_a_step(fx.Sleep, lambda *_: None),
-        at_once(fx.ReadClock, lambda *_: 0.0),
+        at_once(fx.ReadClock, lambda self, _: self.target.now_s),
         in_steps(fx.Await, _await),
         at_once(fx.StartLanes, _start_lanes),
         in_steps(fx.JoinLanes, _join_lanes),
@@ -247,7 +249,7 @@ class Query:
         self.ended = False  # by a stop in the topic
         self.looked_at = -1  # where the topic ended when it was last looked for a copy behind that stop
         self.stopped = False  # it waits for a person, who mends the target and restarts it
-        self.untried = False  # its quarantine has keys that an attempt without records is to try
+        self.trial_at: float | None = None  # when an attempt without records is to try quarantined keys
         self.live: Attempt | None = None
         self.zombies: list[Attempt] = []
         self.starting: Steps | None = self._start()
@@ -271,7 +273,8 @@ class Query:
         layout = build_initial_layout(routes(self.branch), self.lanes).encode()
         rows = yield from self.world.target.take_over(self, self.unit, self.epoch, layout, self.lanes)
         self.stopped = self.ended = False
-        self.untried = any(is_queued(held) for unit, held in self.world.target.held if unit == self.unit)
+        untried = any(is_queued(held) for unit, held in self.world.target.held if unit == self.unit)
+        self.trial_at = 0.0 if untried else None
         if self.world.rules.resumes_from_progress:
             self.checkpoint = min(row.offset for row in rows) + 1
             if (
@@ -307,7 +310,7 @@ class Query:
     def idle(self) -> bool:
         if self.ended:
             return self.starting is None and self.looked_at == len(self.topic.records)
-        caught_up = self.checkpoint >= len(self.topic.records) and not self.untried
+        caught_up = self.checkpoint >= len(self.topic.records) and self.trial_at is None
         return self.starting is None and self.live is None and caught_up
 
     def step(self, rng: random.Random) -> None:
@@ -326,8 +329,9 @@ class Query:
             self.batch_end = min(
                 len(self.topic.records), self.checkpoint + rng.randint(1, self.world.max_batch)
             )
-            if self.batch_end > self.checkpoint or self.untried:
-                self.untried = False
+            is_due = self.trial_at is not None and self.world.target.now_s >= self.trial_at
+            if self.batch_end > self.checkpoint or is_due:
+                self.trial_at = None
                 self.live = Attempt(self, self.checkpoint, self.batch_end)
         elif self.live.failed:
             self.live = Attempt(self, self.checkpoint, self.batch_end)

@@ -71,6 +71,8 @@ RULE = {
     "settled": "a delete is applied and ends what is held of its key",
     "recovers": "a held key recovers with its next row that the target accepts",
     "newest": "only the newest row of a held key is tried, once the lanes have drained",
+    "pace": "a held key is not tried within a second of a refusal",
+    "at last": "a held key that was not tried is tried without further records",
 }
 
 

@@ -66,6 +66,8 @@ class Rules:
     deletes_settle: bool = True  # a delete is the final image of its key, also of one that is held
     held_keys_recover: bool = True  # with their next row that the target accepts
     recovery_is_final_image: bool = True  # only a key's newest row is tried
+    trials_are_apart: bool = True  # a held key is not tried within a second of a refusal
+    trials_come_at_last: bool = True  # also when no further record comes
 
 
 FINDINGS: dict[str, str] = {
@@ -124,6 +126,8 @@ FINDINGS: dict[str, str] = {
     "settled": "deletes_settle",
     "recovers": "held_keys_recover",
     "newest": "recovery_is_final_image",
+    "pace": "trials_are_apart",
+    "at last": "trials_come_at_last",
 }
 """Name of a rule in these tests (a number for the oldest) → the rule."""
 
@@ -202,6 +206,8 @@ EMPHASIS: dict[str, dict[str, float]] = {
     "settled": _REFUSED,
     "recovers": _REFUSED,
     "newest": _REFUSED,
+    "pace": _REFUSED,
+    "at last": _REFUSED,
 }
 """What a world has more of when it is to show that a rule is needed."""
 

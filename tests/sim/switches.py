@@ -11,6 +11,7 @@ from unittest import mock
 import msgspec
 from msgspec import structs
 
+from consumer.attempt import attempt as attempt_module
 from consumer.attempt import attempt_state, recovery
 from consumer.attempt.applier import Applier
 from consumer.attempt.attempt import Attempt
@@ -24,6 +25,8 @@ from consumer.attempt.effects import ListKeys, Machine, NextSlice, Transact, ask
 from consumer.attempt.evolution import next_definition
 from consumer.attempt.operations import Operation, WriteChanges
 from consumer.attempt.readers.reader import EnvelopeReader, KeysRead, ReaderItem
+from consumer.attempt.recovery import RecoveryOutcome
+from consumer.attempt.reports import Report
 from consumer.attempt.transactions import AttemptProgress
 from consumer.errors import CommitUnknownError, ConsumerError, FencedError, RefusedError
 from consumer.ordering import dispatch as dispatch_module
@@ -34,6 +37,7 @@ from consumer.ordering.lanes.batches import LaneBatch, PendingBatch, moves_key
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import LaneProgress, NetChange, QuarantineEntry, RowChange, TargetTable
 from consumer.ordering.progress import LaneMark, ResumePlan, plan_resume
+from consumer.ordering.recovery import HeldKey
 from consumer.ordering.tickets import Ticket, TicketTable
 from consumer.tables import definition
 from consumer.tables.definition import ActiveDefinition
@@ -90,7 +94,7 @@ _copy, _begins, _give_up, _mark = (
 _end_copy, _note_taken = book._end_copy, KeyWindow.note_taken
 _assembler, _end = TransactionAssembler.__init__, TransactionBuffer._end_group
 _before, _refused_next = begin.find_mark_before_copy, lane._choose_refused_parts
-_final_change = recovery.build_final_change
+_final_change, _report = recovery.build_final_change, attempt_module.build_attempt_report
 _judge, _init, _begin, _commit = (
     Deduplicator.judge_record, Deduplicator.__init__, EnvelopeReader.begin_reading, Applier._commit_batch,
 )  # fmt: skip
@@ -393,14 +397,25 @@ def _queues(_part: RowChange, _plan: TablePlan) -> bool:
     return False
 
 
-def _recovers_nothing(*_: object, **_options: object) -> Machine[None]:
+def _recovers_nothing(*_: object, **_options: object) -> Machine[RecoveryOutcome]:
     """A held key waits for a person."""
     yield from ()
+    return RecoveryOutcome()
 
 
 def _first_image(active: ActiveDefinition, entries: Sequence[QuarantineEntry]) -> NetChange:
     """A key recovers too early: with an older row of it, while newer ones are there."""
     return _final_change(active, entries[:1])
+
+
+def _always_due(_self: HeldKey, _interval_s: float, _elapsed_s: float = 0.0) -> bool:
+    """A held key is tried as often as it changes."""
+    return True
+
+
+def _waits_for_records(*arguments: Any, trial_in_s: float) -> Report:
+    """What an attempt leaves untried waits for the topic's next records."""
+    return _report(*arguments)
 
 
 def _stays(rows: Sequence[LaneProgress], after: int, offset: int, raw: bytes | None) -> LaneMark | None:
@@ -483,6 +498,8 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "settled": ((batches, "_settles_key", _queues), _WITHOUT_RECOVERY),
     "recovers": ((attempt_state, "recover_keys", _recovers_nothing),),
     "newest": ((recovery, "build_final_change", _first_image),),
+    "pace": ((HeldKey, "is_due", _always_due),),
+    "at last": ((attempt_module, "build_attempt_report", _waits_for_records),),
 }
 
 

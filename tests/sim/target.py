@@ -26,10 +26,19 @@ from consumer.errors import (
     TransientError,
     UniqueViolationError,
 )
-from consumer.ordering.model import LaneProgress, NetChange, QuarantineEntry, UnitState, format_entry_key
+from consumer.ordering.model import (
+    LaneProgress,
+    NetChange,
+    QuarantineEntry,
+    UnitState,
+    build_aged_entry,
+    format_entry_key,
+)
+from consumer.ordering.recovery import TRIAL_INTERVAL_S, is_queued
 from schemas.table.model import Row
 from schemas.wire.position import ZERO
 from tests.sim.rules import Rules
+from tests.sim.truth import Wrong
 
 Steps = Generator[None, None, Any]
 RowKey = tuple[str, str]
@@ -108,6 +117,9 @@ class Target:
         self.progress: dict[str, dict[int, LaneProgress]] = {}
         self.states: dict[str, UnitState] = {}
         self.held: list[tuple[str, QuarantineEntry]] = []
+        self.now_s = 0.0  # its clock
+        self._held_at: dict[tuple[str, int, int], float] = {}  # when an entry was written
+        self._refused_at: dict[tuple[str, str, str], float] = {}  # when it refused a row of a key
         self.displaced: list[Row] = []
         self.kept: set[tuple[str, str]] = set()  # (unit, key as JSON) of rows that the source removed
         self.emptied: list[Row] = []  # by a TRUNCATE
@@ -152,10 +164,16 @@ class Target:
             self.progress[unit] = {
                 n: structs.replace(r, attempt=r.attempt + 1) for n, r in self.progress[unit].items()
             }
-            held = [held for of, held in self.held if of == unit]
-            return self.lanes(unit), self.states[unit], held
+            return self.lanes(unit), self.states[unit], self.read_held(unit)
         finally:
             self.close(txn)
+
+    def read_held(self, unit: str) -> list[QuarantineEntry]:
+        """Return a unit's entries, each with its age."""
+        ages = {place: int((self.now_s - at) * 1000) for place, at in self._held_at.items()}
+        return [
+            build_aged_entry(each, ages[of, each.offset, each.part]) for of, each in self.held if of == unit
+        ]
 
     def stop_unit(self, unit: str, epoch: int, why: str) -> None:
         if all(row.epoch == epoch for row in self.progress[unit].values()):
@@ -386,6 +404,8 @@ class Target:
             entry for entry in [*self.held, *txn.held] if not _leaves(txn, *entry, new=entry in txn.held)
         ]
         self.kept = (self.kept - txn.ended) | txn.kept
+        for of, entry in txn.held:
+            self._note_entry(of, entry, is_trial=not txn.progress)
         self.displaced.extend(txn.displaced)
         self.emptied.extend(txn.emptied)
         touched = set(txn.touched)
@@ -393,6 +413,19 @@ class Target:
         self.check(touched)
         if luck > 1 - self.trouble / 3:
             raise CommitUnknownError("lost behind COMMIT")
+
+    def _note_entry(self, unit: str, entry: QuarantineEntry, *, is_trial: bool) -> None:
+        """Note a new entry. Raises Wrong for a key that was tried too early after it was refused."""
+        place, is_old = (unit, entry.table, entry.key), (unit, entry.offset, entry.part) in self._held_at
+        self._held_at[unit, entry.offset, entry.part] = self.now_s
+        if is_queued(entry):
+            if is_old:  # the end of a copy: the key may be tried at once
+                self._refused_at.pop(place, None)
+            return
+        since = self.now_s - self._refused_at.get(place, -TRIAL_INTERVAL_S)
+        if is_trial and since < TRIAL_INTERVAL_S:
+            raise Wrong(f"{entry.key} was tried again {since:.3f} s after the target had refused it")
+        self._refused_at[place] = self.now_s
 
     def rollback(self, txn: Txn) -> None:
         if not txn.closed:
@@ -415,15 +448,18 @@ class Target:
     # --------------------------------------------------------------------------------------------------
 
     def backup(self) -> Any:
-        return copy.deepcopy(
-            (self.committed, self.progress, self.states, self.held, self.displaced, self.emptied, self.kept)
-        )
+        tables = (
+            self.committed, self.progress, self.states, self.held, self.displaced, self.emptied, self.kept,
+        )  # fmt: skip
+        return copy.deepcopy((tables, self._held_at))
 
     def restore(self, backup: Any) -> None:
         """Come back as of `backup`; nobody is connected."""
+        tables, self._held_at = copy.deepcopy(backup)
         (
             self.committed, self.progress, self.states, self.held, self.displaced, self.emptied, self.kept,
-        ) = copy.deepcopy(backup)  # fmt: skip
+        ) = tables  # fmt: skip
+        self._refused_at = {}
         self.locks, self.unique, self.rows = {}, {}, {}
         for key, row in self.committed.items():
             self._restore(key, row)

@@ -96,6 +96,8 @@ class PipelineSimulation:
         share = 0.0 if finding else 0.3
         self.keeps = self.keeping.random() < more.get("keeps", share)  # whether removed rows stay
         self._asked = 0
+        # Of its own, too: seconds that a step takes.
+        self.pace = random.Random(seed ^ 0xC10C).choice((0.01, 0.05, 0.5))
         self.repairs = self.asking.random() < more.get("repairs", 0.7)  # whether stopped units get copies
         self._needed: set[tuple[str, int]] = set()
         self._depth = 0
@@ -354,6 +356,8 @@ class PipelineSimulation:
 
     def _check_recovered(self) -> None:
         """Each key with an entry has a final row that the target refuses."""
+        if not (self.rules.retry_is_final_image and self.rules.deletes_settle):
+            return
         last = {
             (query.unit, key_of(msgspec.json.decode(held.key))): (query.branch, held)
             for query in self.queries
@@ -483,13 +487,13 @@ class PipelineSimulation:
                 break
         self._quiet()
         self._check_deleted()
-        if self.rules.retry_is_final_image and self.rules.deletes_settle:
-            self._check_recovered()
+        self._check_recovered()
         self._retry_held()
         self._compare()
 
     def _step(self) -> None:
         rng = self.rng
+        self.target.now_s += self.pace
         n = rng.randrange(len(self.sources))
         luck = rng.random()
         if luck < 0.08:
@@ -528,6 +532,7 @@ class PipelineSimulation:
                 and all(q.idle for q in self.queries)
             )
         )
+        self._check_recovered()  # also without the attempt that a start makes
         for query in self.queries:
             query.restart(kill=True)
         self._until(lambda: all(query.idle for query in self.queries))

@@ -34,6 +34,7 @@ from consumer.ordering.model import (
     QuarantineEntry,
     TargetTable,
     UnitState,
+    build_aged_entry,
     format_entry_key,
 )
 from consumer.targets.alterations import (
@@ -99,6 +100,8 @@ class FakeTarget:
     sessions: dict[int, FakeSession] = field(default_factory=dict)
     order: Callable[[Key], Any] = lambda key: key
     holds: Callable[[Key], bool] = lambda _key: True
+    age_ms: int | None = None
+    """The age of every entry of the quarantine when it is read; None: it does not tell."""
     topic: str = "t"
 
     @property
@@ -243,7 +246,8 @@ class FakeSession:
 
     def read_quarantine(self, unit: ApplyUnit) -> list[QuarantineEntry]:
         self._alive()
-        return [entry for _, entry in sorted(self._target.state.held.items())]
+        held, age_ms = sorted(self._target.state.held.items()), self._target.age_ms
+        return [entry if age_ms is None else build_aged_entry(entry, age_ms) for _, entry in held]
 
     def find_kept_keys(self, unit: ApplyUnit, table: str, keys: Sequence[str]) -> list[str]:
         self._alive()

@@ -719,6 +719,45 @@ def test_figures_add_up_over_hands_and_workers() -> None:
     assert run.state.units["b"].watched.displaced == 0
 
 
+def untried(epoch: int, in_s: float = 1.0) -> AttemptsReported:
+    return AttemptsReported([(1, Report(topic="a", state="ok", epoch=epoch, offset=100, trial_in_s=in_s))])
+
+
+def test_a_unit_with_untried_keys_is_taken_over_when_no_record_follows() -> None:
+    run = Script().lock_attempt("a", "b")
+    assert run(untried(10)) == []
+    assert run(PipelineTick(), 0.9) == []
+    leaves, take = run(PipelineTick(), 0.2)
+    assert leaves == PostActiveUnits(1, {"b": 10}), "no query applies it meanwhile"
+    assert isinstance(take, TakeOver)
+    assert (take.unit.topic, take.above) == ("a", 10)
+    assert run(UnitTakenOver("a", 1, 11, 100, trial_in_s=1.0)) == [PostActiveUnits(1, {"a": 11, "b": 10})]
+    assert len(run(PipelineTick(), 1.1)) == 2, "once more, as long as a key stays untried"
+    run(UnitTakenOver("a", 1, 12, 100))
+    assert run(PipelineTick(), 5.0) == []
+
+
+def test_records_that_follow_bring_untried_keys_their_trial() -> None:
+    run = Script().lock_attempt("a", "b")
+    for _ in range(5):
+        assert run(untried(10)) == []
+        assert run(PipelineTick(), 0.9) == []
+    assert run(untried(10, 0.0)) == []
+    assert run(PipelineTick(), 5.0) == []
+
+
+def test_takeovers_for_untried_keys_keep_no_table_from_its_check() -> None:
+    run, epoch, checked = Script().lock_attempt("a"), 10, 0
+    run(untried(epoch, 10.0))
+    for _ in range(round(2 * CHECK_S)):
+        for effect in run(PipelineTick(), 1.0):
+            checked += isinstance(effect, CheckTable)
+            if isinstance(effect, TakeOver):
+                epoch += 1
+                run(UnitTakenOver("a", 1, epoch, 100, trial_in_s=10.0))
+    assert (checked, epoch) > (0, 20)
+
+
 @pytest.mark.parametrize("state", ["behind", "fenced"])
 def test_a_unit_in_trouble_is_taken_over_anew_and_the_others_go_on(state: ReportState) -> None:
     run = Script().lock_attempt("a", "b")

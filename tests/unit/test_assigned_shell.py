@@ -139,7 +139,7 @@ def test_a_takeover_tries_the_keys_that_an_attempt_left_untried(
 
     def apply(_spec: object, _sessions: object, start: int, end: int) -> Report:
         applied.append((start, end))
-        return Report("a", outcome, 1, 5)
+        return Report("a", outcome, 1, 5, held=2, trial_in_s=1.0)
 
     monkeypatch.setattr(hand, "_apply_records", apply)
     lowest = LaneProgress(0, 1, 0, "id", 5, ZERO, 0, "")
@@ -150,6 +150,7 @@ def test_a_takeover_tries_the_keys_that_an_attempt_left_untried(
     took = hand.catch_up(UnitRef("a", "s", 1), taken, 6, sessions)
     assert applied == [(6, 6)] * tries
     assert isinstance(took, UnitTakenOver if outcome == "ok" else OperationFailed)
+    assert isinstance(took, OperationFailed) or (took.held, took.trial_in_s) == (2 * tries, float(tries))
 
 
 @pytest.mark.parametrize("debezium", [True, False])

@@ -15,8 +15,16 @@ from structlog.testing import capture_logs
 
 from consumer.errors import CommitUnknownError, RefusedError, TransientError, UniqueViolationError
 from consumer.ordering import recovery
-from consumer.ordering.model import ApplyUnit, QuarantineEntry
-from consumer.ordering.recovery import MAX_TRIAL_KEYS, HeldKey, RecoveryPlan, Trial, list_untried_keys
+from consumer.ordering.model import ApplyUnit, QuarantineEntry, build_aged_entry
+from consumer.ordering.recovery import (
+    FAILED_TRIAL_PAUSE_S,
+    MAX_TRIAL_KEYS,
+    TRIAL_INTERVAL_S,
+    HeldKey,
+    RecoveryPlan,
+    Trial,
+    list_untried_keys,
+)
 from consumer.targets.bookkeeping import CHARACTERS_A_STATEMENT, ENTRIES_A_STATEMENT, Bookkeeping
 from consumer.targets.postgres.dialect import SYNTAX as POSTGRES
 from schemas.table.model import Column, ColumnType, Kind, Row
@@ -211,12 +219,64 @@ def test_what_an_attempt_leaves_untried_is_tried_by_the_next_one() -> None:
 
 
 @LANES
+@pytest.mark.parametrize("short", [0, 500])
+def test_a_key_waits_an_interval_after_its_refusal(lanes: int, short: int) -> None:
+    """Whatever its later rows are; then the newest of them is tried, also without further records."""
+    bench, source = refusing(lanes, small_batch=short, trial_interval_s=3600.0)
+    assert apply(bench, source.put(poisoned(source, 1, "a@x", 1))) == "ok"
+    bench.target.age_ms, tried = 3_000_000, len(bench.target.nets)
+    for version in range(2, 5):
+        start = len(bench.topic)
+        bench.write([source.put(source.row(1, "a@x", version)), source.put(source.row(2, None, version))])
+        assert bench.apply(start).trial_in_s == TRIAL_INTERVAL_S
+    assert [row[0] for net in bench.target.nets[tried:] for row in net.rows] == [2, 2, 2]
+    bench.target.age_ms = 3_600_000
+    assert bench.apply(len(bench.topic)).trial_in_s == 0.0
+    assert (bench.target.rows_of(), entries(bench)) == (rows_of(source), [])
+
+
+@LANES
+def test_a_key_that_waits_keeps_no_other_key_waiting(lanes: int) -> None:
+    bench, source = refusing(lanes, trial_interval_s=3600.0)
+    assert apply(bench, source.put(poisoned(source, 1, None, 1)), source.put(source.row(2, None, 1))) == "ok"
+    bench.target.age_ms = 0
+    assert apply(bench, source.put(source.row(1, None, 2)), source.put(poisoned(source, 2, None, 2))) == "ok"
+    assert apply(bench, source.put(source.row(2, None, 3)), source.delete(1)) == "ok", "a delete is no trial"
+    assert [each[2] for each in entries(bench)] == ["[2]", "[2]"]
+
+
+@pytest.mark.parametrize(
+    ("ages", "elapsed", "due"),
+    [
+        ([None], 0.0, True),
+        ([5000], 0.0, True),
+        ([999], 0.0, False),
+        ([999], 0.001, True),
+        ([5000, 0], 0.5, False),
+        ([-10, 5000], 0.0, True),
+        ([-10, 5], 0.0, False),
+    ],
+)
+def test_a_key_is_due_a_second_after_its_last_refusal(
+    ages: list[int | None], elapsed: float, due: bool
+) -> None:
+    refused = [entry(at, 1, "too long") for at in range(len(ages))]
+    aged = [
+        each if age is None else build_aged_entry(each, age) for each, age in zip(refused, ages, strict=True)
+    ]
+    [key] = untried(*aged, build_aged_entry(entry(9, 1), 0))
+    assert key.is_due(1.0, elapsed) is due
+
+
+@LANES
 def test_a_locked_row_holds_no_other_key(lanes: int) -> None:
     bench, source = refusing(lanes)
     keys = range(1, 21)
     assert apply(bench, *(source.put(poisoned(source, key, None, 1)) for key in keys)) == "ok"
     bench.target.refuse = lambda row: TransientError("lock wait") if row[0] == 7 else None
-    assert apply(bench, *(source.put(source.row(key, None, 2)) for key in keys)) == "ok"
+    start = len(bench.topic)
+    bench.write(source.put(source.row(key, None, 2)) for key in keys)
+    assert bench.apply(start).trial_in_s == FAILED_TRIAL_PAUSE_S
     assert [each[2] for each in entries(bench)] == ["[7]", "[7]"]
     bench.target.refuse = lambda _row: None
     assert apply(bench, source.put(source.row(99, None, 1))) == "ok"

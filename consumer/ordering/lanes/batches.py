@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
 from consumer.ordering.dispatch import LaneItem, TablePlan, split_key_move
-from consumer.ordering.fold import encode_folded
+from consumer.ordering.fold import decode_folded, encode_folded
 from consumer.ordering.model import (
     ChangeId,
     QuarantineEntry,
@@ -42,12 +43,35 @@ QUEUED_AFTER = "held behind offset"
 """The begin of the error of an entry that is quarantined only because of an earlier entry of its key."""
 
 
+class HeldChange(NamedTuple):
+    """A change that is quarantined."""
+
+    change: RowChange
+    plan: TablePlan
+    key: Key
+    """Its exact key."""
+    folded: str
+    error: str
+
+    def build_entry(self) -> QuarantineEntry:
+        return QuarantineEntry(
+            offset=self.change.id[0],
+            part=self.change.id[1],
+            table=self.plan.name,
+            key=format_entry_key(self.key),
+            folded=self.folded,
+            event=self.change.wire.decode(),
+            error=self.error,
+            commit_ts_ms=self.change.ts_ms,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class QuarantineChanges:
     """The changes of one batch to the quarantine; filled while the batch is built."""
 
     added: list[QuarantineEntry] = field(default_factory=list)
-    """New entries."""
+    """New entries, once `build_entries` has been called."""
     closed: list[ChangeId] = field(default_factory=list)
     """Entries, also new ones, that leave the quarantine in this transaction because of a snapshot's row
     or a delete."""
@@ -57,22 +81,24 @@ class QuarantineChanges:
     """(table, folded key, exact key) → its new entry that only queues."""
     replaced: set[ChangeId] = field(default_factory=set)
     """New entries that a later one of this batch replaces. They are not written."""
+    held: list[HeldChange] = field(default_factory=list)
+    """The changes of the new entries, also of the replaced ones."""
 
-    def add_entry(self, entry: QuarantineEntry, key: Key, earlier: list[QuarantinePlace]) -> None:
-        """Add a new entry of the exact `key`. `earlier`: the remaining entries of its fold."""
-        self.added.append(entry)
-        earlier.append((entry.offset, entry.part, key))
+    def add_change(self, held: HeldChange, earlier: list[QuarantinePlace]) -> None:
+        """Add a new entry. `earlier`: the remaining entries of its fold.
 
-    def replace_queued(self, entry: QuarantineEntry, key: Key) -> None:
-        """Note that `entry` replaces the new entry of `key` that only queues, if there is one.
-
-        The image in an entry is the whole row, so nothing needs the older one.
+        It replaces the new entry of its key that only queues, if there is one: the image in an entry is the
+        whole row, so nothing needs the older one. In a table written as events every entry stays.
         """
-        place = (entry.table, entry.folded, key)
+        self.held.append(held)
+        earlier.append((*held.change.id, held.key))
+        if held.plan.target.topic is not None:
+            return
+        place = (held.plan.name, held.folded, held.key)
         if place in self.queued:
             self.replaced.add(self.queued.pop(place))
-        if entry.error.startswith(QUEUED_AFTER):
-            self.queued[place] = (entry.offset, entry.part)
+        if held.error.startswith(QUEUED_AFTER):
+            self.queued[place] = held.change.id
 
     def close_entries(self, place: QuarantinedKey, key: Key, earlier: list[QuarantinePlace]) -> None:
         """Close the entries of exactly `key`, and not of other keys with the same fold."""
@@ -82,11 +108,16 @@ class QuarantineChanges:
             self.queued.pop((*place, key), None)
             earlier[:] = [entry for entry in earlier if entry[2] != key]
 
-    def remove_replaced(self) -> None:
-        """Leave out the replaced entries, which are never written."""
+    def list_remaining(self) -> list[QuarantineEntry]:
+        """Return the new entries that stay in the quarantine."""
+        closed = set(self.closed)
+        return [entry for entry in self.added if (entry.offset, entry.part) not in closed]
+
+    def build_entries(self) -> None:
+        """Build the new entries. The replaced ones, of which a batch may have thousands, are left out."""
         replaced = self.replaced
+        self.added.extend(held.build_entry() for held in self.held if held.change.id not in replaced)
         if replaced:
-            self.added[:] = [each for each in self.added if (each.offset, each.part) not in replaced]
             self.closed[:] = [each for each in self.closed if each not in replaced]
             for entries in self.places.values():
                 entries[:] = [each for each in entries if each[:2] not in replaced]
@@ -136,6 +167,7 @@ class QuarantinedKeys:
         ] = {}  # a key's first entry quarantines its later changes
         for entry in held:
             self._entries.setdefault((entry.table, entry.folded), []).append(_get_entry_place(entry))
+        self._folds = {decode_folded(folded) for _, folded in self._entries}
 
     def split_free_items(
         self, items: list[LaneItem], changes: QuarantineChanges, refused: Mapping[int, str]
@@ -148,9 +180,15 @@ class QuarantinedKeys:
         if not self._entries and not refused and all(item[0].refused is None for item in items):
             return items
         free: list[LaneItem] = []
+        folds, seen = self._folds, set[bytes]()
         for item in items:
             change, plan, key, _waits = item
+            known = key in folds or key in seen or refused or change.refused is not None
+            if not known and not _may_move_key(change, plan):  # most items
+                free.append(item)
+                continue
             for part, folded in _split_change(change, plan, key):
+                seen.add(folded)
                 place = (plan.name, encode_folded(folded))
                 earlier = self._get_places(changes, place)
                 exact = _build_exact_key(part, plan)
@@ -165,11 +203,8 @@ class QuarantinedKeys:
                 if error is None:
                     free.append((part, plan, folded, ()))
                 else:
-                    entry = _build_quarantine_entry(part, plan, exact, place[1], error)
-                    if plan.target.topic is None:
-                        changes.replace_queued(entry, exact)
-                    changes.add_entry(entry, exact, earlier)
-        changes.remove_replaced()
+                    changes.add_change(HeldChange(part, plan, exact, place[1], error), earlier)
+        changes.build_entries()
         return free
 
     def record_commit(self, batch: LaneBatch) -> None:
@@ -177,7 +212,8 @@ class QuarantinedKeys:
         for place, entries in batch.quarantine.places.items():
             if entries:
                 self._entries[place] = entries
-            else:
+                self._folds.add(decode_folded(place[1]))
+            else:  # its fold may be that of a key of another table, so it stays
                 self._entries.pop(place, None)
 
     def _get_places(self, changes: QuarantineChanges, place: QuarantinedKey) -> list[QuarantinePlace]:
@@ -185,6 +221,25 @@ class QuarantinedKeys:
         if place not in changes.places:
             changes.places[place] = list(self._entries.get(place, ()))
         return changes.places[place]
+
+
+def split_entries_by_lane(
+    held: Sequence[QuarantineEntry], plan: TablePlan, lanes: int
+) -> list[list[QuarantineEntry]]:
+    """Return the quarantine entries of each lane: a lane's changes have no other keys of `plan`.
+
+    So a key in quarantine costs the other lanes nothing.
+    """
+    split: list[list[QuarantineEntry]] = [[] for _ in range(lanes)]
+    for entry in list_entries_of(held, plan):
+        split[plan.lane_of(decode_folded(entry.folded))].append(entry)
+    return split
+
+
+def list_entries_of(held: Sequence[QuarantineEntry], plan: TablePlan) -> list[QuarantineEntry]:
+    """Return the quarantine entries of the table's present key: no change has a key of another width."""
+    width = len(plan.target.key_at)
+    return [each for each in held if each.table == plan.name and len(parse_entry_key(each.key)) == width]
 
 
 def build_batch(pending: PendingBatch, lane: int, held: QuarantinedKeys) -> LaneBatch:
@@ -229,6 +284,12 @@ def _split_change(change: RowChange, plan: TablePlan, key: bytes) -> list[tuple[
     return [(first, key), (second, plan.fold_key(change.after))]
 
 
+def _may_move_key(change: RowChange, plan: TablePlan) -> bool:
+    """Return whether the change may give its row another key; cheaper than `moves_key`."""
+    before, after = change.before, change.after
+    return before is not None and after is not None and plan.key_of(before) != plan.key_of(after)
+
+
 def moves_key(change: RowChange, plan: TablePlan) -> bool:
     """Return whether the change is an update that gives its row another key, also 0.0 instead of -0.0.
 
@@ -252,21 +313,6 @@ def _settles_key(part: RowChange, plan: TablePlan) -> bool:
 
 def _get_entry_place(entry: QuarantineEntry) -> QuarantinePlace:
     return entry.offset, entry.part, parse_entry_key(entry.key)
-
-
-def _build_quarantine_entry(
-    change: RowChange, plan: TablePlan, key: Key, folded: str, error: str
-) -> QuarantineEntry:
-    return QuarantineEntry(
-        offset=change.id[0],
-        part=change.id[1],
-        table=plan.name,
-        key=format_entry_key(key),
-        folded=folded,
-        event=change.wire.decode(),
-        error=error,
-        commit_ts_ms=change.ts_ms,
-    )
 
 
 def _build_exact_key(change: RowChange, plan: TablePlan) -> Key:

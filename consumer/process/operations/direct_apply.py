@@ -127,8 +127,10 @@ class DirectApplier:
             unit.topic, unit.assignment, taken.epoch, lowest.offset,
             position=lowest.position, commit_ts_ms=taken.commit_ts_ms,
         )  # fmt: skip
-        if took.offset + 1 >= end and (trouble := self._try_untried_keys(unit, taken, sessions)):
-            return trouble
+        if took.offset + 1 >= end and (report := self._try_untried_keys(unit, taken, sessions)):
+            took = _add_report(took, report)
+            if trouble := self._check_report(unit, taken.epoch, report, taken.lowest.offset, end):
+                return trouble
         while took.offset + 1 < end and not self.is_aborted(unit):
             if not here and end - (took.offset + 1) > self._max_direct_events:
                 return replace(took, has_backlog=True)
@@ -139,12 +141,7 @@ class DirectApplier:
             trouble = self._check_report(unit, taken.epoch, report, took.offset + 1, end)
             if trouble is not None:
                 return trouble
-            took = replace(
-                took, offset=report.offset, position=report.position, applied=took.applied + report.applied,
-                held=took.held + report.held, displaced=took.displaced + report.displaced,
-                lanes=took.lanes.merge(report.lanes),
-                commit_ts_ms=max(took.commit_ts_ms, report.commit_ts_ms),
-            )  # fmt: skip
+            took = _add_report(took, report)
         return took
 
     def continue_in_topic(
@@ -169,8 +166,8 @@ class DirectApplier:
 
     def _try_untried_keys(
         self, unit: UnitRef, taken: TakeoverResult, sessions: ConnectionCache
-    ) -> OperationFailed | None:
-        """Run an attempt without records if an earlier one ended before it tried all keys in quarantine.
+    ) -> Report | None:
+        """Run an attempt without records if an earlier one left keys in quarantine untried.
 
         Otherwise they would wait for the next event of the topic. A target of events tries none.
         """
@@ -180,8 +177,7 @@ class DirectApplier:
         if not list_untried_keys(entries):
             return None
         end = taken.lowest.offset + 1
-        report = self._apply_records(self.build_spec(unit, taken.epoch, taken.was), sessions, end, end)
-        return self._check_report(unit, taken.epoch, report, taken.lowest.offset, end)
+        return self._apply_records(self.build_spec(unit, taken.epoch, taken.was), sessions, end, end)
 
     def apply_range(
         self, unit: UnitRef, epoch: int, sessions: ConnectionCache, start: int, end: int
@@ -265,3 +261,13 @@ class DirectApplier:
             return None
         table = read_definition(pipeline.debezium[spec.source], spec.source, pipeline.prefix, topic)
         return TableSnapshot(*rows, table)
+
+
+def _add_report(took: UnitTakenOver, report: Report) -> UnitTakenOver:
+    """Return a takeover with what one more attempt of it has done."""
+    return replace(
+        took, offset=report.offset, position=report.position, applied=took.applied + report.applied,
+        held=took.held + report.held, displaced=took.displaced + report.displaced,
+        lanes=took.lanes.merge(report.lanes), commit_ts_ms=max(took.commit_ts_ms, report.commit_ts_ms),
+        trial_in_s=report.trial_in_s,
+    )  # fmt: skip

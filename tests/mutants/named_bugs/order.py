@@ -107,22 +107,22 @@ BUGS = [
     Mutant(
         bug="a value that the target would change silently is written in a small batch",
         file="consumer/attempt/applier.py",
-        old="[_build_write(net)]",
-        new="[WriteChanges(net)]",
+        old="[_build_write(net, batch.displacing) for net in batch.nets]",
+        new="[WriteChanges(net, batch.displacing) for net in batch.nets]",
         tests=("tests/unit/test_evolving.py",),
     ),
     Mutant(
         bug="lanes go on with quarantine entries that were closed",
         file="consumer/attempt/attempt_state.py",
-        old="        self._note_quarantine(held)\n        self.applier = self._make_applier()",
-        new="        self.applier = self._make_applier()\n        self._note_quarantine(held)",
+        old="        yield from self._note_quarantine(held)\n        self.applier = self._make_applier()",
+        new="        self.applier = self._make_applier()\n        yield from self._note_quarantine(held)",
         tests=("tests/unit/test_apply_copies.py",),
     ),
     Mutant(
         bug="an event that its own batch releases counts as quarantined",
         file="consumer/attempt/applier.py",
         old="self.held += len(remaining)",
-        new="self.held += len(quarantine.added)",
+        new="self.held += len(batch.quarantine.added)",
         tests=("tests/unit/test_quarantine_in_attempts.py",),
     ),
 ]
