@@ -133,6 +133,7 @@ def _handle_read_error(request: ReadChunk, error: Exception) -> ChunkFailed | Ch
 _Parameters = tuple[object, ...]
 _NO_PARAMETERS: _Parameters = ()
 
+_TEXTS = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.TEXT})
 _BY_NUMBER = frozenset({Kind.ENUM, Kind.SET, Kind.ENUM_NUMBER, Kind.SET_NUMBER, Kind.YEAR})
 """Kinds that sort by their number, but compare differently with a literal (labels as text, YEAR 0 as
 2000).
@@ -154,7 +155,8 @@ def build_chunk_query(
     if where is not None:
         conditions.append(f"({where.replace('%', '%%')}\n)")
     if after is not None:
-        condition, parameters = _build_key_condition(names, _build_parameters(table, columns, after))
+        places = [_render_place(column) for column in columns]
+        condition, parameters = _build_key_condition(names, places, _build_parameters(table, columns, after))
         conditions.append(condition)
     sql = (
         f"SELECT {', '.join(build_select_expressions(table)).replace('%', '%%')} FROM "
@@ -171,12 +173,24 @@ def _sort_expression(column: Column) -> str:
     return f"CAST({name} AS UNSIGNED)" if column.type.kind in _BY_NUMBER else name
 
 
-def _build_key_condition(names: list[str], values: _Parameters) -> tuple[str, _Parameters]:
+def _render_place(column: Column) -> str:
+    """Return the expression of a key's value.
+
+    The server would give a backslash in sjis its code of two bytes, and rows before that would be skipped.
+    """
+    return f"CONVERT(%s USING sjis) COLLATE {column.type.collation}" if _is_sjis(column) else "%s"
+
+
+def _is_sjis(column: Column) -> bool:
+    return column.type.charset == "sjis" and column.type.kind in _TEXTS
+
+
+def _build_key_condition(names: list[str], places: list[str], values: _Parameters) -> tuple[str, _Parameters]:
     """Return a condition for (names) > (values) that can use an index: row comparison is not optimized."""
-    condition = f"{names[-1]} > %s"
+    condition = f"{names[-1]} > {places[-1]}"
     parameters: _Parameters = (values[-1],)
-    for name, value in zip(reversed(names[:-1]), reversed(values[:-1]), strict=True):
-        condition = f"{name} >= %s AND ({name} > %s OR {condition})"
+    for name, place, value in zip(names[-2::-1], places[-2::-1], values[-2::-1], strict=True):
+        condition = f"{name} >= {place} AND ({name} > {place} OR {condition})"
         parameters = (value, value, *parameters)
     return condition, parameters
 
@@ -195,6 +209,8 @@ def _convert_parameter(column: Column, value: Any) -> object:
     if kind is Kind.SET:
         labels = value.split(",") if value else []
         return sum(1 << column.type.members.index(label) for label in labels)
+    if _is_sjis(column):
+        return str(value).encode("shift_jis")
     return value
 
 

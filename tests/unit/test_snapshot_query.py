@@ -53,6 +53,15 @@ def test_a_chunk_goes_on_behind_a_key_as_the_server_sorts_it(
     assert type(parameters[0]) is type(parameter), "a decimal as a text would be compared as a double"
 
 
+def test_a_backslash_in_sjis_keeps_its_code() -> None:
+    """The server would make two bytes of it, and skip the rows between both."""
+    text = ColumnType(kind=Kind.VARCHAR, length=9, charset="sjis", collation="sjis_bin")
+    sql, parameters = build_chunk_query(table(INT, text), (7, "a\\表"), 5)
+    place = "CONVERT(%s USING sjis) COLLATE sjis_bin"
+    assert f"`k0` >= %s AND (`k0` > %s OR `k1` > {place})" in sql
+    assert parameters == (7, 7, b"a\\\x95\\")
+
+
 def test_the_first_chunk_has_no_condition() -> None:
     sql, parameters = build_chunk_query(table(INT), None, 5)
     assert (sql.partition("FROM ")[2], parameters) == ("`d`.`t` ORDER BY `k0` LIMIT 5", ())

@@ -92,8 +92,8 @@ BUGS = [
     Mutant(
         bug="a chunk begins again at rows that were read before",
         file="producer/snapshot/reader.py",
-        old='condition = f"{name} >= %s AND ({name} > %s OR',
-        new='condition = f"{name} >= %s AND ({name} >= %s OR',
+        old='condition = f"{name} >= {place} AND ({name} > {place} OR',
+        new='condition = f"{name} >= {place} AND ({name} >= {place} OR',
         tests=("tests/unit/test_snapshot_query.py",),
     ),
     Mutant(

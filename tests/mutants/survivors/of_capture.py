@@ -83,8 +83,8 @@ SURVIVORS: tuple[Survivor, ...] = (
      "            request=state.request + 2,",
       "numbers of requests are only compared for equality, and each is another one"),
     Survivor("producer/snapshot/reader.py",
-     "    for name, value in zip(reversed(names[:-1]), reversed(values[:-1]), strict=True):",
-      "    for name, value in zip(reversed(names[:-1]), reversed(values[:-1]), strict=False):",
+     "    for name, place, value in zip(names[-2::-1], places[-2::-1], values[-2::-1], strict=True):",
+      "    for name, place, value in zip(names[-2::-1], places[-2::-1], values[-2::-1], strict=False):",
        "a key has a value for each of its columns"),
     Survivor("producer/snapshot/reader.py",
      '    return tuple(_convert_parameter(column, value) for column, value in '
