@@ -1,7 +1,7 @@
-"""The key sweep that follows a DROP PARTITION, beside a live load on the same table: how many keys a minute
-it compares, and what the table's other events notice of it. MariaDB → Kafka → PostgreSQL and MySQL.
+"""The key sweep that follows a DROP or TRUNCATE PARTITION, beside a live load on the same table: how many
+keys a minute it compares, and what the table's other events notice. MariaDB → Kafka → PostgreSQL and MySQL.
 
-The table has `--rows` rows in ten partitions, and one is dropped. Both sides are filled without the log, so
+The table has `--rows` rows in ten partitions, and one is removed. Both sides are filled without the log, so
 that the sweep takes nearly all of the time. `--rate` rows a second are changed meanwhile in transactions of
 ten: rows are updated, inserted, deleted, and inserted again with keys that the statement removed. The first
 row of each transaction is the clock, which gets the transaction's number: the lag of a transaction is the
@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,10 +36,10 @@ from tests.kits.running import source_config, target_config, write_config
 DB = "swept"
 PARTITIONS = 10
 PARTITIONING = {
-    "together": ("RANGE (id)", "LESS THAN ({above})"),
-    "spread": (f"LIST (id MOD {PARTITIONS})", "IN ({number})"),
+    "together": ("RANGE (id)", "LESS THAN ({above})", "DROP"),
+    "spread": (f"LIST (id MOD {PARTITIONS})", "IN ({number})", "TRUNCATE"),
 }
-"""How the keys of the dropped partition lie among the others."""
+"""How the removed keys lie among the others: (partitioning, a partition's values, the statement)."""
 SEQUENCES = {
     "mariadb": "SELECT seq AS id FROM seq_{low}_to_{high}",
     "postgres": "SELECT id FROM generate_series({low}, {high}) AS ids (id)",
@@ -112,29 +113,18 @@ class Load:
 
     def __init__(self, source: Side, rows: int, rate: int, keys: str) -> None:
         self._source, self._rows, self._rate, self._keys = source, rows, rate, keys
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
         self.committed: list[float] = []
 
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        self._thread.start()
-        try:
-            yield
-        finally:
-            self._over.set()
-            self._thread.join()
-
-    def _run(self) -> None:
+    def run(self, over: threading.Event) -> None:
         drawn, began = random.Random(1), time.monotonic()
-        with self._source.connection() as run:
-            while not self._over.is_set():
+        with self._source.connection() as execute:
+            while not over.is_set():
                 number = len(self.committed) + 1
                 for statement in ("BEGIN", *self._list_changes(number, drawn), "COMMIT"):
-                    run(statement)
+                    execute(statement)
                 self.committed.append(time.monotonic())
                 due = began + number * PER_TRANSACTION / self._rate
-                self._over.wait(max(0.0, due - time.monotonic()))
+                over.wait(max(0.0, due - time.monotonic()))
 
     def _list_changes(self, number: int, drawn: random.Random) -> Iterator[str]:
         rows, new = self._rows, self._rows + 2 * number
@@ -153,23 +143,12 @@ class Clock:
 
     def __init__(self, target: Side, rows: int) -> None:
         self._target, self._rows = target, rows
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
         self.seen: list[tuple[float, int]] = [(0.0, 0)]
 
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        self._thread.start()
-        try:
-            yield
-        finally:
-            self._over.set()
-            self._thread.join()
-
-    def _run(self) -> None:
-        with self._target.connection() as run:
-            while not self._over.wait(0.005):
-                number = int(run(f"SELECT v FROM big WHERE id = {self._rows - 1}")[0][0])
+    def run(self, over: threading.Event) -> None:
+        with self._target.connection() as query:
+            while not over.wait(0.005):
+                number = int(query(f"SELECT v FROM big WHERE id = {self._rows - 1}")[0][0])
                 if number > self.seen[-1][1]:
                     self.seen.append((time.monotonic(), number))
 
@@ -183,6 +162,19 @@ class Clock:
             if since <= commit <= upto:
                 lags.append(max(0.0, at - commit))
         return lags
+
+
+@contextlib.contextmanager
+def _beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Run `work(over)` on a thread of its own until the block ends; raise its error then."""
+    over = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(work, over)
+        try:
+            yield
+        finally:
+            over.set()
+        done.result()
 
 
 def run(rows: int, rate: int, kind: str, keys: str) -> Seen:
@@ -210,9 +202,9 @@ def run(rows: int, rate: int, kind: str, keys: str) -> Seen:
             for side in (source, target):
                 side.fill(rows - 2)
             load, clock = Load(source, rows, rate, keys), Clock(target, rows)
-            with clock.running(), load.running():
+            with _beside(clock.run), _beside(load.run):
                 wait(lambda: clock.seen[-1][1] > 5 * rate / PER_TRANSACTION, "the load", 120)
-                seen = _measure(source, target, load, clock)
+                seen = _measure(source, target, load, clock, PARTITIONING[keys][2])
             _compare(source, target, rows + 2 * len(load.committed) + 2)
             return seen
 
@@ -221,7 +213,7 @@ def _create(source: Side, target: Side, rows: int, keys: str) -> None:
     """Create the table at the source with its clock and the last row, which the snapshot brings."""
     for side in (source, target):
         side.server.create_database(DB)
-    by, values = PARTITIONING[keys]
+    by, values, _ = PARTITIONING[keys]
     part = rows // PARTITIONS
     parts = [
         f"PARTITION p{number} VALUES {values.format(number=number, above=(number + 1) * part + 1)}"
@@ -243,13 +235,13 @@ def _has_clock(target: Side, rows: int) -> bool:
     return False
 
 
-def _measure(source: Side, target: Side, load: Load, clock: Clock) -> Seen:
+def _measure(source: Side, target: Side, load: Load, clock: Clock, statement: str) -> Seen:
     first, machine = time.monotonic(), os.getloadavg()[0]
     time.sleep(BEFORE_S)
     removed, cpu = int(source.find("SELECT count(*) FROM big PARTITION (p0)")), _cpu()
     began = time.monotonic()
     with source.connection() as run:
-        run("ALTER TABLE big DROP PARTITION p0")
+        run(f"ALTER TABLE big {statement} PARTITION p0")
     with target.connection() as run:
 
         def in_debt() -> bool:
