@@ -31,9 +31,10 @@ from producer.statements.actions import RowEffect
 from producer.statements.ddl import SchemaDrop, TableDdl
 from producer.statements.judgement import StatementVerdict
 from producer.statements.tokens import cut_row_values
-from schemas.findings import COPY_EACH, format_copy_remedy, format_table_pattern
+from schemas.findings import COPY_EACH, format_copy_remedy
 from schemas.problems import Problem
 from schemas.table.model import Table, list_ambiguous_columns
+from schemas.table.patterns import format_table_pattern
 from schemas.wire.position import STOP_ROW, Position
 from schemas.wire.records import TableStop
 
@@ -155,7 +156,7 @@ def explain_dropped_remedy(name: TableName) -> str:
     """
     copy_remedy = format_copy_remedy(*name)
     return (
-        f'take it out of `tables:` (add "!{format_table_pattern(*name)}" to them), or create it again; if '
+        f'take it out of `tables:` (add "!{format_table_pattern(name)}" to them), or create it again; if '
         f"capture does not notice the new table, {copy_remedy}"
     )
 

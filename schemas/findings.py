@@ -4,7 +4,6 @@ the start.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterable, Sequence
 from typing import Literal
@@ -12,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from schemas.problems import Problem
+from schemas.table.patterns import format_table_pattern
 from schemas.wire.debezium_snapshot import encode_snapshot_signal
 
 #: The remedy if it is impossible to continue.
@@ -20,17 +20,11 @@ START_OVER = "start over (see 'Start over' in rowlock's documentation)"
 COPY_EACH = "rowlock copy (each of the tables)"
 
 
-def format_table_pattern(db: str, table: str) -> str:
-    """Return the pattern of `tables:` that matches one table only, as commands take it, too."""
-    parts = [name if _PLAIN.fullmatch(name) else f"`{name.replace('`', '``')}`" for name in (db, table)]
-    return ".".join(parts)
-
-
 def format_copy_remedy(db: str, table: str) -> str:
     """Return the remedy for one table that cannot be followed, while all others continue: the command
     that copies it again.
     """
-    return f"rowlock copy {shlex.quote(format_table_pattern(db, table))}"
+    return f"rowlock copy {shlex.quote(format_table_pattern((db, table)))}"
 
 
 def format_debezium_remedy(db: str, table: str) -> str:
@@ -41,9 +35,6 @@ def format_debezium_remedy(db: str, table: str) -> str:
         f"put {encode_snapshot_signal(db, table)} into the signal topic of Debezium's "
         "connector (see 'Apply topics that Debezium writes' in rowlock's documentation)"
     )
-
-
-_PLAIN = re.compile(r"[\w$-]+")  # names that need no backticks in `tables:`, and here
 
 
 def merge_findings(findings: Sequence[Finding]) -> Problem:

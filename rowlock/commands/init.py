@@ -104,8 +104,8 @@ def _write_and_check(
     from rowlock.inspect.first_config.table_choice import (
         ChosenTables,
         complete_pattern,
-        quote_pattern_name,
     )
+    from schemas.table.patterns import quote_pattern_name
 
     database = "" if urls[0].kind == "oracle" else urls[0].database
     patterns = [complete_pattern(each, database) for each in patterns]

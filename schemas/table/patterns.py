@@ -14,8 +14,11 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
 
+from schemas.table.names import TableName
+
 _TOKEN = re.compile(r"`((?:[^`]|``)*)`|([^`])", re.DOTALL)
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_PLAIN = re.compile(r"[\w$-]+")  # names that need no backticks in a pattern
 _GLOBS = {"*": ".*", "?": "."}
 
 
@@ -106,6 +109,16 @@ def build_loose_selection(patterns: tuple[str, ...]) -> Callable[[str, str], boo
 def is_literal(pattern: str) -> bool:
     """Return whether a pattern (without "!") matches one table only, by its name."""
     return not any(piece in _GLOBS for part in split_parts(pattern) for piece, literal in part if not literal)
+
+
+def format_table_pattern(name: TableName) -> str:
+    """Return the pattern that selects one table."""
+    return ".".join(map(quote_pattern_name, name))
+
+
+def quote_pattern_name(name: str) -> str:
+    """Return a name as a pattern or a template has it: in backticks if it has special characters."""
+    return name if _PLAIN.fullmatch(name) else f"`{name.replace('`', '``')}`"
 
 
 def get_literal_database(pattern: str) -> str | None:

@@ -11,8 +11,9 @@ import yaml
 
 from rowlock.errors import CommandError
 from rowlock.inspect.first_config.server_url import ServerUrl
-from rowlock.inspect.first_config.table_choice import ChosenTables, format_table_pattern, quote_pattern_name
+from rowlock.inspect.first_config.table_choice import ChosenTables
 from schemas.config.addresses import join_address
+from schemas.table.patterns import format_table_pattern, quote_pattern_name
 from schemas.wire.topic_names import OWN_TOPICS
 
 _PLAIN_SCALAR = re.compile(r"[A-Za-z0-9_/][A-Za-z0-9_./:*{}-]*")

@@ -12,13 +12,14 @@ from schemas.table.names import EXACT, NameRules, TableName
 from schemas.table.patterns import (
     PatternError,
     check_pattern,
+    format_table_pattern,
     get_literal_database,
     is_literal,
     is_selected_by_patterns,
+    quote_pattern_name,
 )
 
 ALL = "all"
-_PLAIN = re.compile(r"[\w$-]+")  # names that need no backticks in a pattern
 _NUMBERS = re.compile(r"(\d+)(?:-(\d+))?")
 
 
@@ -140,13 +141,3 @@ def _yield_excluded(
         if each.name in named:
             raise CommandError.from_problem(each.problem)
         yield each
-
-
-def format_table_pattern(name: TableName) -> str:
-    """Return the pattern that selects one table."""
-    return ".".join(map(quote_pattern_name, name))
-
-
-def quote_pattern_name(name: str) -> str:
-    """Return a name as a pattern or a template has it: in backticks if it has special characters."""
-    return name if _PLAIN.fullmatch(name) else f"`{name.replace('`', '``')}`"
