@@ -105,6 +105,7 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCont
     for name, answer in answers.items():
         monkeypatch.setattr(f"rowlock.inspect.{name}", answer)
     monkeypatch.setattr("rowlock.commands.copying.yield_unsupported_servers", lambda *_: ())
+    monkeypatch.setattr("rowlock.commands.copying._wait_until_applied", lambda *_: True)
     control = FakeControl()
     control.desk.known = [_DONE]
     control.record_event("unit moved", {"unit": "capture/b1"})
