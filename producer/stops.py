@@ -156,8 +156,8 @@ def explain_dropped_remedy(name: TableName) -> str:
     """
     copy_remedy = format_copy_remedy(*name)
     return (
-        f'take it out of `tables:` (add "!{format_table_pattern(name)}" to them), or create it again; if '
-        f"capture does not notice the new table, {copy_remedy}"
+        f'take it out of `tables:` (add "!{format_table_pattern(name)}" to them, with the quotes, and '
+        f"run `rowlock reload`), or create it again; if capture does not notice the new table, {copy_remedy}"
     )
 
 

@@ -97,7 +97,8 @@ class SourceConfig(ConfigModel):
     tables: list[str] = Field(
         min_length=1,
         description="Captured tables: `database.table` with `*` and `?`; `!` before a pattern excludes "
-        "tables. The last pattern that matches a table decides. The first dot separates database and table; "
+        "tables (with `!` it needs quotes). The last pattern that matches a table decides. The first dot "
+        "separates database and table; "
         'text in backticks is taken literally: ``"bank.`a.b`"`` is the table `a.b`, ``"`my.db`.*"`` all '
         "tables of `my.db`.",
     )

@@ -88,11 +88,19 @@ class _NodeWalker:
 
     def convert_value(self, node: yaml.Node, path: Path) -> Any:
         self._document.lines.setdefault(path, node.start_mark.line + 1)
+        if node.tag.startswith("!"):
+            self._add_tag_problem(node.tag, path)
+            return ""
         if isinstance(node, yaml.MappingNode):
             return self._convert_mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
             return [self.convert_value(item, (*path, str(i))) for i, item in enumerate(node.value)]
         return self._convert_scalar(node, path)
+
+    def _add_tag_problem(self, tag: str, path: Path) -> None:
+        """Add the problem of a value without quotes that begins with "!", which YAML takes for a type."""
+        right = "write it in quotes" if _is_secret(path) else f'write it in quotes: "{tag}"'
+        self._document.add_problem(path, 'a value that begins with "!" needs quotes', right)
 
     def _convert_mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
         out: dict[str, Any] = {}
@@ -116,7 +124,12 @@ class _NodeWalker:
             return self._expand_variables(text, path)
         if path[-1:] and (path[-1] in _VERBATIM or _is_verbatim_map(path[:-1])):
             return text
-        return _construct_scalar(node)
+        try:
+            return _construct_scalar(node)
+        except (ValueError, yaml.YAMLError):
+            seen = "YAML cannot read this value" if path in self._document.hidden else f"{text!r} is no value"
+            self._document.add_problem(path, seen, "write it in quotes if it is a text")
+            return ""
 
     def _expand_variables(self, text: str, path: Path) -> str:
         def replace(match: re.Match[str]) -> str:

@@ -157,7 +157,7 @@ def _views() -> tuple[View, ...]:
         View(_LooseEventWithSchema, tuple(whole)),
         View(_Field, tuple(each["schema"] for each in whole)),
         View(_Record, (*values, *whole)),
-        View(CapturedLine, tuple(_lines(FOLDER / "capture-lines" / "captured.v2.json"))),
+        View(CapturedLine, tuple(_lines(FOLDER / "capture-lines" / "captured.v3.json"))),
     )
 
 

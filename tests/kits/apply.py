@@ -234,7 +234,7 @@ def write_config(folder: Path, *, kafka: Any, prefix: str, target: dict[str, Any
                 "port": 1,
                 "user": "x",
                 "password": "x",
-                "tables": ["bank.*"],
+                "tables": ["bank.*", "many.*"],
             }
             for name in sources
         },

@@ -30,6 +30,8 @@ LEFT_OUT = {
     "of Kafka are of a listener",
     "test_a_commit_that_readers_see_survives_a_crash": "about settings of the tests' databases",
     "test_postgres_finds_the_rows_of_a_gather_by_their_key": "about a planner",
+    "test_expired_entries_of_the_history_are_deleted": "a topic's own retention deletes them",
+    "test_kept_rows_are_listed_by_unit_and_end_with_a_write_of_their_key": "a topic keeps no removed rows",
     "test_quarantine_entries_come_back_in_order": "what has left the quarantine is in a topic of its own",
     "test_refused_key_moves_free_their_values_and_come_with_their_next_rows": "a key waits for a retry",
     "test_a_value_the_target_cannot_hold_is_held_until_the_key_has_one_that_fits": "a key waits for a retry",

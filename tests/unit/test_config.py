@@ -14,6 +14,7 @@ from schemas.config.kinds.sources import SOURCE_KINDS
 from schemas.config.kinds.targets import TARGET_KINDS
 from schemas.config.load import NOT_YET
 from schemas.config.model import Config, ConfigErrors, PipelineConfig, SourceConfig, TargetConfig, load_config
+from schemas.config.yaml_lines import parse_yaml
 from tests.kits.configurations import GOOD
 from tools.docs.config import render
 
@@ -486,3 +487,28 @@ def test_values_of_the_command_line_are_checked_like_those_of_the_file(tmp_path:
 def test_the_reference_is_current() -> None:
     page = ROOT / "docs" / "reference" / "configuration.md"
     assert page.read_text() == render(), "run: python -m tools.docs.config > docs/reference/configuration.md"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "seen", "right"),
+    [
+        (
+            "a:\n  - x\n  - !bank.t*\n",
+            3,
+            'a value that begins with "!" needs quotes',
+            'in quotes: "!bank.t*"',
+        ),
+        ("a: !x {b: 1}\n", 1, 'a value that begins with "!" needs quotes', 'in quotes: "!x"'),
+        ("password: !abc\n", 1, 'a value that begins with "!" needs quotes', "write it in quotes"),
+        ("a: !!int x\n", 1, "'x' is no value", "write it in quotes"),
+        ("a: <<\n", 1, "'<<' is no value", "write it in quotes"),
+    ],
+)
+def test_a_value_that_yaml_takes_for_a_type_is_a_problem_on_its_line(
+    text: str, line: int, seen: str, right: str
+) -> None:
+    """YAML's own errors ended the program with a traceback, and a password became empty."""
+    (problem,) = parse_yaml(text, {}, str).problems
+    assert (problem.line, problem.seen) == (line, seen)
+    assert right in problem.right
+    assert "abc" not in str(problem), "a secret"
