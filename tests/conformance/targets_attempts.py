@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from consumer.ordering.fold import make_key_fold
 from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
+from consumer.ordering.model import AgedEntry
 from consumer.ordering.recovery import is_queued
 from consumer.spark.worker import ConnectionCache
 from consumer.tables.router import build_target_table
@@ -118,7 +119,9 @@ def test_a_value_the_target_cannot_hold_is_held_until_the_key_has_one_that_fits(
     held = real.session.read_quarantine(unit.unit)
     assert [(entry.offset, entry.part) for entry in held] == [(21, 0), (23, 0)]
     assert not any(map(is_queued, held)), "the target was asked for the last row too"
-    assert all(entry.age_ms is not None and 0 <= entry.age_ms < 3_600_000 for entry in held)
+    ages = [entry.age_ms for entry in held if isinstance(entry, AgedEntry)]
+    assert all(0 <= each < 3_600_000 for each in ages)
+    assert len(ages) == len(held) or not isinstance(real.session, SqlSession)
     assert unit.rows() == [row for row in rows_of(source) if row[0] != 50]
     unit.write([source.put({**poison, "owner": "short"}), source.put(source.row(4, "50@x-", 2))])
     assert unit.apply(len(unit.topic) - 2).state == "ok"

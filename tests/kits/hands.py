@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from consumer.process.operations.direct_apply import DirectApplier
+from consumer.process.operations.history import HistoryCleaner
 from consumer.process.operations.target_checks import TargetProbe
 from consumer.process.operations.unit_resources import TargetConnectionPool, UnitTopics
 from consumer.process.unit_operations import UnitOperations
@@ -24,4 +25,5 @@ def operations(
     made._hands = cast(TargetConnectionPool, SimpleNamespace(borrow_connections=hand))
     made._stretches = DirectApplier(pipeline)
     made._looks = TargetProbe(pipeline)
+    made._history = cast(HistoryCleaner, SimpleNamespace(clean=lambda: None))
     return made

@@ -524,6 +524,7 @@ class Branch:
 # --- attempts
 
 NO_MARKER = "no marker ends its copies, so no keys are compared"
+NO_KEPT_ROWS = "no route keeps rows that the source removed"
 NO_DEBEZIUM = "rowlock captures here, and not Debezium"
 
 
@@ -645,6 +646,8 @@ class Run(AttemptActors):
         after_a_step(fx.StopUnit, _stop_unit),
         unmet(fx.ListKeys, NO_MARKER),
         unmet(fx.LookUpKeys, NO_MARKER),
+        unmet(fx.FindKeptKeys, NO_KEPT_ROWS),
+        unmet(fx.FindKeptRows, NO_KEPT_ROWS),
         after_a_step(fx.RestoreDefinition, _restore_definition),
         after_a_step(fx.PrepareDefinition, _prepare_definition),
         after_a_step(fx.ExplainMisfit, _explain_misfit),

@@ -32,7 +32,8 @@ RAW: dict[str, Any] = {
     "kafka": {"bootstrap": "127.0.0.1:1", "prefix": "x",
      "options": {"sasl.password": "s3cret", "client.rack": "a"}},
     "sources": {
-        "b1": {"type": "mariadb", "host": "h1", "user": "u", "password_file": "pw", "tables": ["bank.*"]},
+        "b1": {"type": "mariadb", "host": "h1", "user": "u", "password_file": "pw",
+         "tables": ["bank.*", "other.*"]},
         "b2": {"type": "mysql", "host": "h2", "user": "u", "password": "${RELOAD_PW}", "tables": ["bank.*"]},
         "d": {"type": "mysql", "host": "h3", "user": "u", "password": "p", "tables": ["bank.*"],
          "events": "debezium"},
@@ -129,7 +130,7 @@ def _reordered(raw: dict[str, Any]) -> None:
     [
         (_same, set(), ()),
         (_reordered, set(), ()),
-        (lambda r: r["sources"]["b1"]["tables"].append("!bank.tmp"), {"source/b1"}, ("sources.b1.tables: [bank.*] → [bank.*, !bank.tmp]",)),  # noqa: E501
+        (lambda r: r["sources"]["b1"]["tables"].append("!bank.tmp"), {"source/b1"}, ("sources.b1.tables: [bank.*, other.*] → [bank.*, other.*, !bank.tmp]",)),  # noqa: E501
         (lambda r: r["sources"]["b1"].update(port=3307), {"source/b1"}, ("sources.b1.port: 3306 → 3307",)),
         (lambda r: r["sources"]["d"].update(port=3307), {"pipeline/p"}, ("sources.d.port: 3306 → 3307",)),
         (lambda r: r["sources"]["d"].update(events="rowlock"), {"source/d", "pipeline/p"}, ("sources.d.events: debezium → rowlock",)),  # noqa: E501

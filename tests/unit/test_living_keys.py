@@ -317,9 +317,10 @@ def test_only_what_the_target_shows_under_its_very_key_is_deleted() -> None:
     could meet one that is alike."""
     deleted: list[list[Key]] = []
 
-    def delete(_table: TargetTable, keys: list[Key]) -> Machine[None]:
+    def delete(_table: TargetTable, keys: list[Key]) -> Machine[int]:
         deleted.append(keys)
         yield from ()
+        return len(keys)
 
     sweep = Sweep("t", cast(ActiveDefinition, SimpleNamespace(target=TARGET)), delete, patient=True)
     keys = cast(KeyComparison, SimpleNamespace(yield_doubted=lambda: iter([[(1,), (2,), (3,)]])))
@@ -333,9 +334,10 @@ def test_only_what_the_target_shows_under_its_very_key_is_deleted() -> None:
 def test_rows_in_front_of_a_truncate_of_the_copy_keep_nothing() -> None:
     deleted: list[list[Key]] = []
 
-    def delete(_table: TargetTable, keys: list[Key]) -> Machine[None]:
+    def delete(_table: TargetTable, keys: list[Key]) -> Machine[int]:
         deleted.append(keys)
         yield from ()
+        return len(keys)
 
     def read(
         _topic: str, _in_force: ActiveDefinition, _begin: int, _end: int, take: Callable[[ReaderItem], None]
@@ -455,9 +457,10 @@ class Sweeping:
         asked[-1](RowBatch([change(6, None, 1)], MARK))
         yield from ()
 
-    def _delete(self, _table: TargetTable, keys: list[Key]) -> Machine[None]:
+    def _delete(self, _table: TargetTable, keys: list[Key]) -> Machine[int]:
         self.deleted += keys
         yield from ()
+        return len(keys)
 
     def _answer(self, effect: Any) -> Any:
         match effect:
@@ -528,9 +531,10 @@ class TestWhatTheTargetIsAsked:
     """Sweeps and the end of a copy, effect by effect."""
 
     def sweep(self, deleted: list[Key]) -> Sweep:
-        def delete(_table: TargetTable, keys: list[Key]) -> Machine[None]:
+        def delete(_table: TargetTable, keys: list[Key]) -> Machine[int]:
             deleted.extend(keys)
             yield from ()
+            return len(keys)
 
         unused: Any = None
         routed: Any = SimpleNamespace(where=None, added=())

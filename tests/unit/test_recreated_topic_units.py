@@ -142,7 +142,7 @@ def test_what_refers_to_lost_offsets_is_ended_with_them() -> None:
     bench, source = applied()
     entry = QuarantineEntry(5, 0, "public.acct", "[5]", "[5]", "{}", "refused", 1)
     bench.target.state.held[5, 0] = entry
-    stored = decode_stored(bench.target.state.unit.definition or "").add_debt(DEBT)
+    stored = decode_stored(bench.target.state.unit.definition or "").add_debt(DEBT, kept=False)
     bench.target.state.unit = UnitState(stored.encode(), None, None)
     replace_topic(bench, source)
     copy_of(source, bench.topic).all()

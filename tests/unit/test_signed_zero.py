@@ -174,9 +174,10 @@ def test_only_the_row_of_the_very_zero_is_deleted(shown: float, *, goes: bool) -
     """What the target finds under the key and shows as the other zero may be the row that the source has."""
     deleted: list[Key] = []
 
-    def delete(_table: TargetTable, keys: list[Key]) -> Machine[None]:
+    def delete(_table: TargetTable, keys: list[Key]) -> Machine[int]:
         deleted.extend(keys)
         yield from ()
+        return len(keys)
 
     machine = Sweep("t", in_force(), delete, patient=True).delete_rows_of_keys([(-0.0,)])
     next(machine)

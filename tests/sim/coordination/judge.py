@@ -449,7 +449,7 @@ class Judge:
                 self.world.heads[u] for u, s in self.world.inventory.items() if s.pipeline == row.pipeline
             ]
             head = max(min(heads), self.progress.get(row.pipeline, -1))
-            if row.checkpoint_ts != head:
+            if (row.checkpoint_ts or 0) != head:
                 return f"{row.pipeline} is shown at {row.checkpoint_ts} of {head}"
         return ""
 
