@@ -104,6 +104,8 @@ class TargetTable:
     """Columns of the real table in which the server would change a value silently."""
     has_kept_rows: bool = False
     """Whether `rowlock_kept` may have keys of the table: a key that is written or deleted leaves it."""
+    has_same_key_kinds: bool = False
+    """Whether the key's columns are known to have the kinds of `table` in the real table, too."""
 
     @property
     def schema(self) -> str:

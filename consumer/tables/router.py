@@ -285,6 +285,9 @@ def build_target_table(expected: Table, real: Table, added: tuple[str, ...] = ()
         added=added,
         more=not names.issuperset(real.column_names),
         lossy=find_lossy_columns(expected, real),
+        has_same_key_kinds=all(
+            table.get_column(name).type.kind is real.get_column(name).type.kind for name in real.key.columns
+        ),
     )
 
 
@@ -379,6 +382,7 @@ def build_key_table(target: TargetTable) -> TargetTable:
         (),
         target.added,
         topic=target.topic,
+        has_same_key_kinds=target.has_same_key_kinds,
     )
 
 

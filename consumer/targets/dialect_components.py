@@ -19,6 +19,7 @@ from consumer.targets.sql import Fragment, Params
 from schemas.problems import Problem
 from schemas.table.model import Key, Row, Table, UniqueIndex
 from schemas.table.names import NameRules
+from schemas.values.packed import PackedSelect
 
 Rows = list[tuple[object, ...]]
 
@@ -166,6 +167,11 @@ class TargetCatalog(Protocol):
     def select_rows(self, table: TargetTable) -> tuple[str, Callable[[tuple[object, ...]], Row]]:
         """Return "SELECT … FROM …" for the columns of `table`, and a function that converts its rows to
         wire values.
+        """
+
+    def select_packed_rows(self, table: TargetTable) -> tuple[str, PackedSelect] | None:
+        """Return "SELECT … FROM …" for packed rows of `table`, and their expressions; None: they are not read
+        packed.
         """
 
     def build_key_params(self, table: TargetTable, keys: Sequence[Key]) -> Sequence[Sequence[object]]: ...

@@ -33,6 +33,7 @@ from consumer.targets.sql import Syntax, join_conditions, render_keys_in
 from consumer.targets.table_changer import TableChanger
 from schemas.problems import Problem
 from schemas.table.model import Key, Row, Table
+from schemas.values.packed import decode_packed_rows
 
 log = structlog.get_logger(__name__)
 
@@ -135,12 +136,20 @@ def _read_page(
     """Return up to `limit` rows with keys above `after`, and up to `upto`, in the order of the server's
     own key index.
     """
-    select, decode = catalog.select_rows(table)
     text, params = join_conditions(
         [*catalog.build_filter(table, where), *catalog.build_page_conditions(table, after, upto)]
     )
-    page = syntax.page(f"{select}{text}", catalog.build_page_order(table), limit)
-    return [decode(row) for row in link.execute(page, params)]
+
+    def render_page(select: str) -> str:
+        return syntax.page(f"{select}{text}", catalog.build_page_order(table), limit)
+
+    select, decode = catalog.select_rows(table)
+    rows: Sequence[tuple[object, ...]] | None = None
+    if (packing := catalog.select_packed_rows(table)) is not None:
+        select_packed, packed = packing
+        [found] = link.execute(packed.render(render_page(select_packed)), params)
+        rows = decode_packed_rows(table.table, found)
+    return [decode(row) for row in (rows if rows is not None else link.execute(render_page(select), params))]
 
 
 KEYS_PER_STATEMENT = 500

@@ -14,7 +14,7 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, Protocol
 
@@ -29,7 +29,8 @@ from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, Re
 from producer.sources.source_session import source_errors
 from schemas.io.mysql_connection import MYSQL_SESSION_SQL, open_connection
 from schemas.table.model import Column, Key, Kind, Table
-from schemas.values.mysql import quote_name, to_mysql_columns
+from schemas.values.mysql import pack_rows, quote_name, to_mysql_columns
+from schemas.values.packed import PackedSelect, can_pack, decode_packed_rows
 from schemas.wire.position import LogPoint
 
 _log = structlog.get_logger("snapshot")
@@ -90,15 +91,30 @@ class ChunkReader:
         return self._connection
 
     def _select_chunk(self, connection: Connection[Any], request: ReadChunk) -> ChunkRead:
-        sql, parameters = build_chunk_query(request.table, request.after, request.limit, request.where)
         convert = make_snapshot_row_decoder(request.table)
         with connection.cursor(Cursor) as cursor:
             low = self._visibility.begin_snapshot(cursor)
-            cursor.execute(sql, parameters or None)
-            found = cursor.fetchall()
+            found = _fetch_rows(cursor, request)
             cursor.execute("COMMIT")  # before decoding a row may raise
             high = self._visibility.log_end(cursor)
         return ChunkRead(request.request, [convert(row) for row in found], low, high)
+
+
+def _fetch_rows(cursor: Cursor, request: ReadChunk) -> Sequence[tuple[Any, ...]]:
+    """Return the rows of a chunk, read packed if possible; if these may not be complete, read them again in
+    the same transaction.
+    """
+    table, packed = request.table, None
+    chunk = (table, request.after, request.limit, request.where)
+    if can_pack(table):
+        [packed] = _fetch_all(cursor, *build_chunk_query(*chunk, packed=pack_rows(table)))
+    rows = None if packed is None else decode_packed_rows(table, packed)
+    return rows if rows is not None else _fetch_all(cursor, *build_chunk_query(*chunk))
+
+
+def _fetch_all(cursor: Cursor, sql: str, parameters: _Parameters) -> Sequence[tuple[Any, ...]]:
+    cursor.execute(sql, parameters or None)
+    return cursor.fetchall()
 
 
 _PERMANENT = frozenset({1044, 1045, 1142, 1143, 1227, 1370, 1698})
@@ -141,13 +157,18 @@ _BY_NUMBER = frozenset({Kind.ENUM, Kind.SET, Kind.ENUM_NUMBER, Kind.SET_NUMBER, 
 
 
 def build_chunk_query(
-    table: Table, after: Key | None, limit: int, where: str | None = None
+    table: Table,
+    after: Key | None,
+    limit: int,
+    where: str | None = None,
+    *,
+    packed: PackedSelect | None = None,
 ) -> tuple[str, _Parameters]:
     """Return the SELECT of the first `limit` rows after key `after` in key order, by the source's own
     collations.
 
     `where`: a complete condition that they meet (producer.copies.limits.explain_unbalanced_condition); a
-    comment in it ends with its line.
+    comment in it ends with its line. `packed`: the rows are packed by these expressions.
     """
     columns = [table.get_column(name) for name in table.key.columns]
     names = [_sort_expression(column) for column in columns]
@@ -158,12 +179,15 @@ def build_chunk_query(
         places = [_render_place(column) for column in columns]
         condition, parameters = _build_key_condition(names, places, _build_parameters(table, columns, after))
         conditions.append(condition)
+    selected = packed.columns if packed is not None else ", ".join(build_select_expressions(table))
     sql = (
-        f"SELECT {', '.join(build_select_expressions(table)).replace('%', '%%')} FROM "
+        f"SELECT {selected.replace('%', '%%')} FROM "
         f"{quote_name(table.db)}.{quote_name(table.name)}"
         f"{' WHERE ' if conditions else ''}{' AND '.join(conditions)} ORDER BY "
         f"{', '.join(names)} LIMIT {limit:d}"
     )
+    if packed is not None:
+        sql = packed.render(sql)
     return sql if parameters else sql.replace("%%", "%"), parameters
 
 

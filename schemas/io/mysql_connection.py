@@ -27,8 +27,13 @@ if TYPE_CHECKING:
 #: (no NO_ZERO_DATE, ALLOW_INVALID_DATES); 0 written to an AUTO_INCREMENT column stays 0; backslashes
 #: escape, as PyMySQL writes them.
 SQL_MODE = "STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION"
+#: Bytes of a text that GROUP_CONCAT makes, if max_allowed_packet is no less: many more than keys of one page
+#: have (schemas.values.packed).
+PACKED_BYTES = 1 << 24
 #: TIMESTAMP is an instant: shown and read in UTC.
-MYSQL_SESSION_SQL = f"SET SESSION time_zone = '+00:00', sql_mode = '{SQL_MODE}'"
+MYSQL_SESSION_SQL = (
+    f"SET SESSION time_zone = '+00:00', sql_mode = '{SQL_MODE}', group_concat_max_len = {PACKED_BYTES}"
+)
 
 #: Seconds that a server may take for each of its answers while a connection is made.
 HANDSHAKE_S = 10

@@ -27,6 +27,7 @@ from schemas.values.converter import (
     normalize_decimal,
     to_base64,
 )
+from schemas.values.packed import PackedSelect, list_json_parts
 
 __all__ = [
     "MYSQL_SESSION_SQL",
@@ -37,6 +38,7 @@ __all__ = [
     "format_timestamp_text",
     "is_geometry",
     "make_select_row_converter",
+    "pack_rows",
     "quote_name",
     "select_list",
     "to_mysql",
@@ -68,6 +70,20 @@ _EXPRESSIONS: dict[Kind, str] = {
 def select_list(table: Table) -> list[str]:
     """Return the SQL expression of every column of `table`, in order."""
     return [_choose_expression(column).format(quote_name(column.name)) for column in table.columns]
+
+
+def pack_rows(table: Table) -> PackedSelect:
+    """Return the expressions of packed rows of `table`, for which `can_pack` holds.
+
+    GROUP_CONCAT without ORDER BY appends the rows as they come. The session's group_concat_max_len and
+    max_allowed_packet limit the text.
+    """
+    columns = ", ".join(quote_name(column.name) for column in table.columns)
+    values = [
+        f"{value}+0" if column.type.unsigned else value  # ZEROFILL, always unsigned, shows "0042"
+        for column, value in zip(table.columns, select_list(table), strict=True)
+    ]
+    return PackedSelect(columns, f"GROUP_CONCAT({', '.join(list_json_parts(table, values))})")
 
 
 def _choose_expression(column: Column) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from msgspec.structs import replace as replace_struct
 from consumer.errors import FencedError, RefusedError, TransientError, UniqueViolationError
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
 from consumer.ordering.netchange import replace_snapshot_rows
+from consumer.tables.router import build_key_table, build_target_table
 from consumer.targets.postgres.sql import build_postgres_plan
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 from tests.kits.targets import Lane, Target, as_target, index, people, rows_of, text_type
@@ -81,6 +83,70 @@ def test_rows_are_read_between_two_keys(target: Target, two: bool) -> None:
         found = lane.session.fetch_rows(table, keys[low], 100, upto=keys[high])
         assert found == rows[low + 1 : high + 1]
     assert lane.session.fetch_rows(table, None, 100, upto=keys[4]) == rows[:5]
+
+
+PACKED: dict[str, tuple[ColumnType, list[object]]] = {
+    "signed": (ColumnType(kind=Kind.INT, bits=64), [str(-(2**63)), -(2**53), -1, 0, 7, 10, str(2**63 - 1)]),
+    "unsigned": (ColumnType(kind=Kind.INT, bits=64, unsigned=True),
+     [0, 9, 10, str(2**53 + 1), str(2**64 - 1)]),
+    "tiny": (ColumnType(kind=Kind.INT, bits=8), [-128, 0, 127]),
+    "medium": (ColumnType(kind=Kind.INT, bits=24, unsigned=True), [0, 2**24 - 1]),
+    "year": (ColumnType(kind=Kind.YEAR), [0, 1901, 2155]),
+    "date": (ColumnType(kind=Kind.DATE), ["0001-01-01", "0099-02-03", "2026-02-28", "9999-12-31"]),
+    "datetime": (ColumnType(kind=Kind.DATETIME, fsp=3),
+     ["1000-01-01 00:00:00.000", "2026-01-01 00:00:00.001", "9999-12-31 23:59:59.999"]),
+    "timestamp": (ColumnType(kind=Kind.TIMESTAMP),
+     ["1970-01-02T00:00:00Z", "2026-11-29T01:02:03Z", "2038-01-19T03:14:07Z"]),
+}  # fmt: skip
+"""Keys of kinds that are read packed, in their order."""
+ZERO_DATES = ["0000-00-00", "2026-00-01", "2026-02-31"]
+"""Dates that only MySQL and MariaDB have."""
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_pages_of_keys_are_the_keys_of_the_rows(target: Target, kind: str) -> None:
+    """However they are read: packed, packed and cut, or row by row."""
+    type_, values = PACKED[kind]
+    packs = target.kind in {"mysql", "mariadb"}
+    if packs and kind == "date":
+        values = sorted([*values, *ZERO_DATES], key=str)
+    columns = (
+        Column(name="n%", type=ColumnType(kind=Kind.INT, bits=32), nullable=False),
+        Column(name="k", type=type_, nullable=False),
+        Column(name="v", type=ColumnType(kind=Kind.INT, bits=32)),
+    )
+    lane, table = made(
+        target, Table(db=target.schema, name="packed", columns=columns, key=index("PRIMARY", "n%", "k"))
+    )
+    rows: list[Row] = [(n, value, 1) for n in (-1, 10) for value in values]
+    lane.apply_net_change(NetChange(table, replaces=rows))
+    session, expected = lane.session, [row[:2] for row in rows]
+    real = session.read_table(target.schema, "packed")
+    assert real is not None
+    keys = build_key_table(build_target_table(table.table, real))
+    by_rows = replace(keys, has_same_key_kinds=False)
+    assert session.catalog.select_packed_rows(by_rows) is None
+    assert (session.catalog.select_packed_rows(keys) is not None) == packs
+    for most in (1 << 20, *range(4, 60)) if packs else (0,):
+        if packs:
+            session._link.execute(f"SET SESSION group_concat_max_len = {most}", [])
+        for each in (keys, by_rows) if most > 60 or not packs else (keys,):
+            assert session.fetch_rows(each, None, 100) == expected
+            assert session.fetch_rows(each, expected[1], 3, upto=expected[-2]) == expected[2:-1][:3]
+            assert session.fetch_rows(each, None, 100, {"n%": "10"}) == expected[len(values) :]
+            assert session.fetch_rows(each, expected[-1], 100) == []
+
+
+def test_keys_of_other_types_than_the_sources_are_not_packed(target: Target) -> None:
+    """A text that was altered by a person may be no number, or JSON of another one."""
+    expected = people(target.schema)
+    lane, _ = made(target, replace_struct(expected, columns=(
+        Column(name="id", type=text_type(20), nullable=False), *expected.columns[1:],
+    )))  # fmt: skip
+    real = lane.session.read_table(target.schema, "people")
+    assert real is not None
+    table = build_key_table(build_target_table(expected, real))
+    assert lane.session.catalog.select_packed_rows(table) is None
 
 
 @pytest.mark.parametrize("many", [2, PEOPLE])

@@ -3,17 +3,20 @@ skip nor repeat."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from producer.snapshot import reader as reader_module
 from producer.snapshot.reader import BackgroundChunkReader, ChunkReader, make_connection_opener
 from producer.sources.catalog import BINLOG_FLAVOURS
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ReadChunk
 from schemas.io.mysql_catalog import read_table
 from schemas.table.model import Key, Row, Table
+from schemas.values.packed import decode_packed_rows
 from tests.kits.decoder_support import LoggedDatabase
 from tests.kits.waiting import until
 
@@ -43,6 +46,25 @@ KEYS = {
     "time": ("id TIME, PRIMARY KEY (id)", "('-838:59:59'), ('-1:00:00'), ('0:00:00'), ('100:00:00')"),
     "double": ("id DOUBLE, PRIMARY KEY (id)", "(-1e300), (0.1), (0.30000000000000004), (1e22)"),
     "unique": ("id INT NOT NULL, UNIQUE (id)", "(1), (2), (3)"),
+}  # fmt: skip
+
+
+PACKED_KEYS = {
+    "int": KEYS["int"],
+    "bigint": KEYS["bigint"],
+    "signed": ("id BIGINT, PRIMARY KEY (id)", "(-9223372036854775808), (-1), (0), (9223372036854775807)"),
+    "small": ("a TINYINT, b SMALLINT UNSIGNED, c MEDIUMINT, PRIMARY KEY (a, b, c)",
+     "(-128, 65535, -8388608), (-128, 65535, 8388607), (127, 0, 0)"),
+    "zerofill": ("id INT(8) ZEROFILL, PRIMARY KEY (id)", "(0), (9), (10), (4294967295)"),
+    "year": KEYS["year"],
+    "date": ("id DATE, PRIMARY KEY (id)",
+     "('0000-00-00'), ('0001-01-01'), ('0099-02-03'), ('2026-00-01'), ('2026-02-31'), ('9999-12-31')"),
+    "datetime": ("id DATETIME(6), PRIMARY KEY (id)",
+     "('0000-00-00'), ('0099-01-01 00:00:00.000001'), ('9999-12-31 23:59:59.999999')"),
+    "timestamp": KEYS["timestamp"],
+    "percent": ("`a%s` INT, `\"'` DATE, PRIMARY KEY (`\"'`, `a%s`)",
+     "(2, '2026-01-01'), (10, '2026-01-01'), (1, '2026-01-02')"),
+    "unique": KEYS["unique"],
 }  # fmt: skip
 
 
@@ -92,6 +114,50 @@ def test_chunks_cover_every_row_once(server: SnapshotDatabase, key: str) -> None
     assert len(whole) == KEYS[key][1].count("(")
     for limit in (1, 2):
         assert [row for chunk in chunks_of(server, table, limit) for row in chunk] == whole
+
+
+@pytest.mark.parametrize("key", PACKED_KEYS)
+def test_packed_keys_are_those_that_are_read_row_by_row(
+    server: SnapshotDatabase, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = server.table(*PACKED_KEYS[key])
+    keys = replace(table, columns=tuple(map(table.get_column, table.key.columns)))
+    decoded = spy_on_decoder(monkeypatch)
+    packed = [list(chunks_of(server, keys, limit)) for limit in (1000, 2)]
+    assert decoded
+    assert None not in decoded
+    monkeypatch.setattr(reader_module, "can_pack", lambda _: False)
+    assert packed == [list(chunks_of(server, keys, limit)) for limit in (1000, 2)]
+
+
+def test_keys_whose_text_the_server_cuts_are_read_row_by_row(
+    server: SnapshotDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the text ends: also between two keys."""
+    table = server.table(
+        "a INT, b DATE, PRIMARY KEY (a, b)", ", ".join(f"({n}, '2026-01-01')" for n in range(3))
+    )
+    expected = [(n, "2026-01-01") for n in range(3)]
+    whole = len(",".join(f'[{a},"{b}"]' for a, b in expected))
+    decoded = spy_on_decoder(monkeypatch)
+    found = []
+    for most in range(4, whole + 1):
+        monkeypatch.setattr(reader_module, "MYSQL_SESSION_SQL", f"SET SESSION group_concat_max_len = {most}")
+        found.append([*chunks_of(server, table, 10)])
+    assert found == [[expected]] * (whole - 3)
+    assert [rows is None for rows in decoded] == [True] * (whole - 4) + [False]
+
+
+def spy_on_decoder(monkeypatch: pytest.MonkeyPatch) -> list[list[Row] | None]:
+    """Return what the reader's decoder of packed rows has returned so far; the list grows."""
+    returned: list[list[Row] | None] = []
+
+    def decode(table: Table, packed: Sequence[object]) -> list[Row] | None:
+        returned.append(decode_packed_rows(table, packed))
+        return returned[-1]
+
+    monkeypatch.setattr(reader_module, "decode_packed_rows", decode)
+    return returned
 
 
 def test_a_key_of_several_columns(server: SnapshotDatabase) -> None:

@@ -39,7 +39,8 @@ from schemas.table.collations import Choose, make_collation_chooser, make_key_co
 from schemas.table.model import Column, IndexPart, Key, Row, Table, UniqueIndex
 from schemas.table.names import NameRules
 from schemas.table.typemap import adopt_collation, render_mysql_type
-from schemas.values.mysql import make_select_row_converter, select_list
+from schemas.values.mysql import make_select_row_converter, pack_rows, select_list
+from schemas.values.packed import PackedSelect, can_pack
 
 if TYPE_CHECKING:
     from consumer.targets.mysql.connection import Flavour, MySqlLink
@@ -170,6 +171,12 @@ class MySqlTargetCatalog(KeyedReads):
     def select_rows(self, table: TargetTable) -> tuple[str, Callable[[tuple[object, ...]], Row]]:
         columns = ", ".join(part.replace("%", "%%") for part in select_list(table.table))
         return f"SELECT {columns} FROM {self.quote_table_name(table)}", make_select_row_converter(table.table)
+
+    def select_packed_rows(self, table: TargetTable) -> tuple[str, PackedSelect] | None:
+        if not (table.has_same_key_kinds and can_pack(table.table)):
+            return None
+        packed = pack_rows(table.table)
+        return f"SELECT {packed.columns.replace('%', '%%')} FROM {self.quote_table_name(table)}", packed
 
     def build_key_params(self, table: TargetTable, keys: Sequence[Key]) -> Sequence[Sequence[object]]:
         return list(map(make_key_encoder(table.table), keys))

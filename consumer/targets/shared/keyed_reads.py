@@ -10,6 +10,7 @@ from consumer.ordering.model import TargetTable
 from consumer.targets.sql import Fragment, Quote, qualify_table, render_after_key, render_up_to_key
 from schemas.table.model import Key
 from schemas.table.names import EXACT
+from schemas.values.packed import PackedSelect
 
 
 class KeyedReads:
@@ -20,6 +21,10 @@ class KeyedReads:
 
     def quote_table_name(self, table: TargetTable) -> str:
         return qualify_table(self.quote, table.schema, table.name)
+
+    def select_packed_rows(self, table: TargetTable) -> tuple[str, PackedSelect] | None:
+        """Return None: rows are not read packed."""
+        return None
 
     def build_key_params(self, table: TargetTable, keys: Sequence[Key]) -> Sequence[Sequence[object]]:
         """Return each key's values as parameters for "=" and IN."""
