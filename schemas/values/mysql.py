@@ -79,11 +79,15 @@ def pack_rows(table: Table) -> PackedSelect:
     max_allowed_packet limit the text.
     """
     columns = ", ".join(quote_name(column.name) for column in table.columns)
-    values = [
-        f"{value}+0" if column.type.unsigned else value  # ZEROFILL, always unsigned, shows "0042"
-        for column, value in zip(table.columns, select_list(table), strict=True)
-    ]
+    values = [_render_as_json(column) for column in table.columns]
     return PackedSelect(columns, f"GROUP_CONCAT({', '.join(list_json_parts(table, values))})")
+
+
+def _render_as_json(column: Column) -> str:
+    value = _choose_expression(column).format(quote_name(column.name))
+    if column.type.kind is Kind.VARCHAR:
+        return f"JSON_QUOTE({value})"
+    return f"{value}+0" if column.type.unsigned else value  # ZEROFILL, always unsigned, shows "0042"
 
 
 def _choose_expression(column: Column) -> str:

@@ -137,6 +137,29 @@ def test_pages_of_keys_are_the_keys_of_the_rows(target: Target, kind: str) -> No
             assert session.fetch_rows(each, expected[-1], 100) == []
 
 
+def test_keys_with_an_added_column_are_read_alike_packed_and_by_rows(target: Target) -> None:
+    columns = (
+        Column(name="branch", type=text_type(64), nullable=False),
+        Column(name="id", type=ColumnType(kind=Kind.INT, bits=32), nullable=False),
+    )
+    lane, table = made(
+        target, Table(db=target.schema, name="many", columns=columns, key=index("PRIMARY", "branch", "id"))
+    )
+    branches = ["%s", "B", 'a"]\\u0041', "b1", "é😀\t"]
+    rows: list[Row] = [(branch, each) for branch in branches for each in range(3)]
+    lane.apply_net_change(NetChange(table, replaces=rows))
+    real = lane.session.read_table(target.schema, "many")
+    assert real is not None
+    packed = build_key_table(build_target_table(table.table, real, ("branch",)))
+    by_rows = replace(packed, has_same_key_kinds=False)
+    is_packed = lane.session.catalog.select_packed_rows(packed) is not None
+    assert is_packed == (target.kind in {"mysql", "mariadb"})
+    for where in (None, *({"branch": branch} for branch in branches)):
+        found = [lane.session.fetch_rows(each, None, 100, where) for each in (packed, by_rows)]
+        assert found[0] == found[1]
+        assert len(found[0]) == (15 if where is None else 3)
+
+
 def test_keys_of_other_types_than_the_sources_are_not_packed(target: Target) -> None:
     """A text that was altered by a person may be no number, or JSON of another one."""
     expected = people(target.schema)

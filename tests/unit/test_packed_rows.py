@@ -83,6 +83,17 @@ def test_only_keys_of_integers_and_times_are_packed() -> None:
     assert not can_pack(turned)
 
 
+def test_a_text_is_packed_only_where_it_is_an_added_column() -> None:
+    """Python does not order texts as servers do; of most tables one source's keys are read."""
+    table = key_table(TEXT, INT)
+    assert not can_pack(table)
+    assert not can_pack(table, {"k1"})
+    assert can_pack(table, {"k0"})
+    assert pack_rows(table).values == "GROUP_CONCAT('[', JSON_QUOTE(`k0`), ',', `k1`, ']')"
+    assert decode_packed_rows(table, (2, r'["\"]",1],["\"]",2]')) == [('"]', 1), ('"]', 2)]
+    assert decode_packed_rows(table, (2, '["a",1],["B",2]')) is None
+
+
 def test_the_select_of_a_packed_chunk() -> None:
     table = key_table(INT, UNSIGNED, DATE)
     sql, parameters = build_chunk_query(table, ("1", 2, "2026-01-01"), 5, packed=pack_rows(table))

@@ -35,7 +35,7 @@ from consumer.targets.session import SqlSession, SqlTransaction
 from consumer.targets.shared.keyed_reads import find_under_keys
 from schemas.table.model import Key
 
-KEYS_PER_FETCH = 5000
+KEYS_PER_FETCH = 10_000
 """Number of the target's keys that are fetched at a time."""
 
 

@@ -173,7 +173,7 @@ class MySqlTargetCatalog(KeyedReads):
         return f"SELECT {columns} FROM {self.quote_table_name(table)}", make_select_row_converter(table.table)
 
     def select_packed_rows(self, table: TargetTable) -> tuple[str, PackedSelect] | None:
-        if not (table.has_same_key_kinds and can_pack(table.table)):
+        if not (table.has_same_key_kinds and can_pack(table.table, table.added)):
             return None
         packed = pack_rows(table.table)
         return f"SELECT {packed.columns.replace('%', '%%')} FROM {self.quote_table_name(table)}", packed
