@@ -4,7 +4,7 @@ their assembly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -181,10 +181,14 @@ class TargetCatalog(Protocol):
     def build_filter(self, table: TargetTable, values: dict[str, str] | None) -> list[Fragment]: ...
 
     def build_page_conditions(
-        self, table: TargetTable, after: Key | None, upto: Key | None = None
+        self,
+        table: TargetTable,
+        after: Key | None,
+        upto: Key | None = None,
+        where: Mapping[str, str] | None = None,
     ) -> list[Fragment]:
         """Return the conditions for the rows after key `after`, and up to `upto`, in the order of
-        `build_page_order`.
+        `build_page_order`, among those that fulfil the filter `where` (`build_filter`).
         """
 
     def build_page_order(self, table: TargetTable) -> str: ...

@@ -137,7 +137,7 @@ def _read_page(
     own key index.
     """
     text, params = join_conditions(
-        [*catalog.build_filter(table, where), *catalog.build_page_conditions(table, after, upto)]
+        [*catalog.build_filter(table, where), *catalog.build_page_conditions(table, after, upto, where)]
     )
 
     def render_page(select: str) -> str:

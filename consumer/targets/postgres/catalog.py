@@ -5,6 +5,7 @@ type map.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import blake2s
 from itertools import compress
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from consumer.targets.postgres import rights
 from consumer.targets.postgres.connection import build_tls_arguments, translate_refusals
 from consumer.targets.postgres.facts import read_table_facts
 from consumer.targets.postgres.numbering import render_numbering
-from consumer.targets.postgres.sql import bare, quote
+from consumer.targets.postgres.sql import bare, quote, render_row_comparison
 from consumer.targets.shared.inspection import open_inspector
 from consumer.targets.shared.keyed_reads import KeyedReads
 from consumer.targets.shared.name_limits import require_column_names, require_table_names
@@ -57,6 +58,8 @@ class PostgresTargetCatalog(KeyedReads):
     """PostgreSQL's catalog; see `consumer.targets.dialect_components.TargetCatalog`."""
 
     quote = staticmethod(quote)
+    render_after_key = staticmethod(partial(render_row_comparison, ">"))
+    render_up_to_key = staticmethod(partial(render_row_comparison, "<="))
 
     def __init__(self, target: TargetConfig, link: PostgresLink) -> None:
         self._target = target

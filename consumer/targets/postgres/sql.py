@@ -6,12 +6,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from consumer.ordering.model import TargetTable
-from consumer.targets.sql import list_multiform_key_columns, qualify_table, quote_with
+from consumer.targets.sql import (
+    Fragment,
+    list_multiform_key_columns,
+    qualify_table,
+    quote_with,
+    render_placeholders,
+)
 from schemas.table.model import UniqueIndex
 
 quote = quote_with('"')
 #: For names that are themselves values (regclass).
 bare = quote_with('"', formatted=False)
+
+
+def render_row_comparison(sign: str, columns: Sequence[str], key: Sequence[object]) -> Fragment:
+    """Return the predicate "key `sign` given".
+
+    Of a condition for each column, PostgreSQL would use only the first column's to begin and end its scan of
+    the index.
+    """
+    return f"({', '.join(columns)}) {sign} {render_placeholders(len(key))}", [*key]
+
 
 #: Column of the temporary table, the operation on the row: "d" delete by key, "r" replace, "u" update
 #: in place, "s" the same for a snapshot.

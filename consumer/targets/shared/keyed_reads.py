@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from consumer.errors import RefusedError
@@ -18,6 +18,8 @@ class KeyedReads:
 
     quote: Quote
     column_names = EXACT
+    render_after_key = staticmethod(render_after_key)
+    render_up_to_key = staticmethod(render_up_to_key)
 
     def quote_table_name(self, table: TargetTable) -> str:
         return qualify_table(self.quote, table.schema, table.name)
@@ -41,11 +43,30 @@ class KeyedReads:
         return [(f"{self.quote(column)} = %s", [value]) for column, value in (values or {}).items()]
 
     def build_page_conditions(
-        self, table: TargetTable, after: Key | None, upto: Key | None = None
+        self,
+        table: TargetTable,
+        after: Key | None,
+        upto: Key | None = None,
+        where: Mapping[str, str] | None = None,
     ) -> list[Fragment]:
-        columns = self.list_key_columns(table)
-        low = [] if after is None else [render_after_key(columns, self.order_params(table, after))]
-        return low if upto is None else [*low, render_up_to_key(columns, self.order_params(table, upto))]
+        bounds = ((self.render_after_key, after), (self.render_up_to_key, upto))
+        return [
+            render(*self._list_compared(table, key, where or {})) for render, key in bounds if key is not None
+        ]
+
+    def _list_compared(
+        self, table: TargetTable, key: Key, where: Mapping[str, str]
+    ) -> tuple[Sequence[str], Sequence[object]]:
+        """Return the columns to compare with the key, and their parameters.
+
+        Columns with the value that the filter requires are left out: a server would begin each page's scan
+        of the index at that value, and read all former pages again.
+        """
+        names, columns = table.table.key.columns, self.list_key_columns(table)
+        params = self.order_params(table, key)
+        fixed = [name in where and where[name] == value for name, value in zip(names, key, strict=True)]
+        at = [i for i in range(len(names)) if i == len(names) - 1 or not fixed[i]]
+        return [columns[i] for i in at], [params[i] for i in at]
 
     def build_page_order(self, table: TargetTable) -> str:
         return ", ".join(self.list_key_columns(table))
