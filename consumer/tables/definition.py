@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as with_
+from itertools import repeat
 from typing import Any, cast
 
 from consumer.errors import CopyNeededError, TargetConfigError, UnitStoppedError
@@ -106,16 +107,13 @@ class ActiveDefinition:
     def convert_keys(self, keys: Sequence[Key]) -> Sequence[Key]:
         """Convert keys of the source to keys of the target, if `is_key_given`."""
         source, target = self.source_key, self.target.table.key.columns
-        if tuple(source) == target:
+        if tuple(source) == target or not keys:
             return keys
         added = dict(self.routed.added)
-        at = [None if name in added else source.index(name) for name in target]
-        values = [added.get(name) for name in target]
-
-        def convert(key: Key) -> Key:
-            return tuple(value if i is None else key[i] for i, value in zip(at, values, strict=True))
-
-        return [convert(key) for key in keys]
+        # by columns: a tuple made for each key takes seven times as long
+        columns = dict(zip(source, zip(*keys, strict=True), strict=True))
+        values = (repeat(added[name], len(keys)) if name in added else columns[name] for name in target)
+        return list(zip(*values, strict=True))
 
 
 def prepare_definition(
