@@ -17,12 +17,8 @@ import structlog
 from consumer.attempt.applier import SignalsFor
 from consumer.attempt.attempt_state import AttemptState
 from consumer.attempt.copies.begin import decode_copy_begin, move_to_copy_begin
-from consumer.attempt.copies.copies import (
-    build_copy_chunk,
-    build_removed_rows_error,
-    can_sweep_keys,
-    changes_stored_definition,
-)
+from consumer.attempt.copies.copies import build_definition_after_copy
+from consumer.attempt.copies.marker import build_copy_chunk, build_removed_rows_error, can_sweep_keys
 from consumer.attempt.copies.new_topic import move_to_new_topic
 from consumer.attempt.copies.snapshots import begin_snapshot, compute_mark_before_snapshot, finish_snapshot
 from consumer.attempt.effects import (
@@ -45,6 +41,7 @@ from consumer.attempt.operations import (
 )
 from consumer.attempt.readers.reader import (
     KeysRead,
+    KeySweepBegun,
     ReaderItem,
     RecordSlice,
     RowBatch,
@@ -174,6 +171,7 @@ class Attempt:
             trouble,
             state.reader.dropped,
             trial_in_s=state.trial_in_s,
+            sweeping=state.sweeping,
         )
 
     # --- records
@@ -195,6 +193,7 @@ class Attempt:
                 if state.changes.unfit is not None and state.progress.lowest.offset == stood:
                     break  # already at a begin that the driver has not given: the next attempt reads it
             yield from state.drain()
+            yield from state.compare_passed_ranges()
         except Exception as error:
             yield from state.close(error)
             raise
@@ -222,7 +221,7 @@ class Attempt:
                 )
             return snapshot_begin is not None
         keeps = stored is not None and resolve_target(spec, stored.table).keeps_removed_rows
-        if not (yield from move_to_copy_begin(spec, state.progress, error, stored if keeps else None)):
+        if not (yield from move_to_copy_begin(spec, state.progress, error, stored, keeps=keeps)):
             return False
         log.info("unit skips to a copy", topic=spec.unit.topic, skipped=error.seen[:300])
         yield from state.begin_attempt()
@@ -285,7 +284,9 @@ class Attempt:
         if state.changes.unfit is not None and decode_copy_begin(records[0][1] or b"") is None:
             raise state.changes.unfit
         for taken in state.reader.read_slice(records):
-            state.copies.note_taken(taken)
+            if isinstance(taken, Truncated) or (isinstance(taken, TopicNotice) and taken.event.chunk is None):
+                yield from state.end_passed_ranges()
+            state.copies.note_taken(taken, state.active_definition)
             if isinstance(taken, RowBatch):
                 yield from state.submit(taken.changes)
             elif isinstance(taken, KeysRead):
@@ -311,6 +312,8 @@ class Attempt:
             yield from self._truncate_target(taken.mark)
         elif isinstance(taken, RowsRemoved):
             yield from self._note_removed_rows(taken.event, taken.mark)
+        elif isinstance(taken, KeySweepBegun):
+            yield from self._begin_key_sweep(taken.mark)
         elif isinstance(taken, TopicNotice):
             if taken.event.chunk is None:
                 yield from self._next.apply_table_event(taken.event, taken.mark)
@@ -361,6 +364,24 @@ class Attempt:
         yield from state.close()
         yield from state.begin_attempt()
 
+    def _begin_key_sweep(self, mark: LaneMark) -> Machine[None]:
+        """Let ranges of the key sweep that begins at `mark` be compared with the target between batches, if
+        the target shows and orders the key as the source does.
+        """
+        state, active = self._state, self._state.active_definition
+        if active is None or not (active.ordered and active.shown_alike):
+            return
+        if not can_sweep_keys(self.spec, active):
+            return
+        yield from state.drain()
+        if active.stored.sweep_since is None:
+            stored = replace(active.stored, sweep_since=mark[0])
+            operations: list[Operation] = [WriteUnit(UnitState(stored.encode(), None, None))]
+            lanes = state.progress.list_lanes_below(mark)
+            yield from retry_transient(lambda: state.progress.move_lanes(lanes, mark, operations))
+            state.replace_stored(stored)
+            state.copies.begin_key_sweep(mark[0])
+
     def _apply_chunk_marker(self, event: EventEnvelope, mark: LaneMark) -> Machine[None]:
         """Apply the marker of a copy's chunk.
 
@@ -372,13 +393,15 @@ class Attempt:
         if active is None or chunk is None or not chunk.can_sweep(active):
             return
         debt = active.stored.removed
+        if chunk.keys and active.stored.sweep_since is not None:
+            return  # its range is compared later
         if chunk.keys and not can_sweep_keys(self.spec, active):
             if chunk.last and debt is not None and active.stored.is_debt_paid(chunk.begins):
                 raise build_removed_rows_error(self.spec.unit.topic, active, mark[0], debt.ddl)
             return
         yield from state.drain()
         held = yield from state.copies.apply_chunk_marker(chunk, mark, active, state.progress)
-        if held is not None and changes_stored_definition(active, chunk.begins):
+        if held is not None and build_definition_after_copy(active, chunk.begins) != active.stored:
             yield from state.close()
             yield from state.begin_attempt()
         elif held is not None:

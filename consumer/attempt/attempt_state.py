@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from consumer.attempt.applier import Applier, SignalsFor
 from consumer.attempt.copies.copies import CopyMarkers
-from consumer.attempt.effects import BeginAttempt, Machine, ReadClock, ask_driver
+from consumer.attempt.effects import BeginAttempt, Machine, ReadClock, RememberKeySweep, ask_driver
 from consumer.attempt.evolution.machine import TableChanges
+from consumer.attempt.operations import WriteUnit
 from consumer.attempt.readers.debezium import DebeziumReader
 from consumer.attempt.readers.reader import EnvelopeReader, RecordReader, build_undefined_error
 from consumer.attempt.recovery import can_recover, find_untried_keys, log_foreign_entries, recover_keys
@@ -17,15 +19,19 @@ from consumer.attempt.reports import LaneFigures
 from consumer.attempt.spec import UnitSpec, build_initial_layout
 from consumer.attempt.transactions import AttemptProgress, retry_transient
 from consumer.attempt.unit_errors import AttemptFigures
-from consumer.errors import CopyNeededError, UnitStoppedError
+from consumer.errors import CopyNeededError, TransientError, UnitStoppedError
 from consumer.ordering.fold import recompute_folded_keys
 from consumer.ordering.layout import Layout, compute_keys_fingerprint
 from consumer.ordering.model import QuarantineEntry, RowChange, UnitState
 from consumer.ordering.progress import LaneMark, ResumePlan, plan_resume, relay_rows
 from consumer.ordering.recovery import TRIAL_INTERVAL_S
 from consumer.tables.definition import ActiveDefinition
+from consumer.tables.stored import StoredDefinition
 from schemas.problems import decode_problem
 from schemas.wire.position import ZERO
+
+SWEEP_PAUSE_S = 0.02
+"""Seconds until ranges of a key sweep that are left are compared without further records."""
 
 
 class AttemptState:
@@ -33,7 +39,8 @@ class AttemptState:
 
     `applier`: owns the lanes; None if there is no active definition or they are closed. `quarantine`:
     the entries with which the next applier begins. `mark`: the last record that was read. `trial_in_s`:
-    seconds after which keys in quarantine are to be tried without further records; 0: none waits for that.
+    seconds after which keys in quarantine are to be tried, or ranges of a key sweep compared, without further
+    records; 0: none waits for that. `sweeping`: a key sweep is under way.
     """
 
     def __init__(self, spec: UnitSpec, signals: SignalsFor, figures: AttemptFigures) -> None:
@@ -53,6 +60,7 @@ class AttemptState:
         self.plan = ResumePlan(0, choose_layout(spec, None))
         self.mark: LaneMark = (-1, ZERO, 0, 0)
         self.trial_in_s = 0.0
+        self.sweeping = False
 
     def begin_attempt(self) -> Machine[None]:
         """Begin the attempt, or begin it again: fence, read the progress, choose the layout."""
@@ -70,7 +78,7 @@ class AttemptState:
             self.progress.rows,
             stored if self.changes.unfit else choose_layout(self.spec, self.active_definition),
         )
-        self.copies.begin_attempt()
+        yield from self.copies.begin_attempt(self.active_definition, self.progress)
         if self.plan.switch_now:
             yield from self.switch_layout()
             return
@@ -98,6 +106,56 @@ class AttemptState:
             small_batch=self.spec.small_batch,
             signals=self._signals,
         )
+
+    def replace_stored(self, stored: StoredDefinition) -> None:
+        """Continue with the stored definition `stored`, which describes the same table."""
+        if self.active_definition is not None:
+            self.active_definition = dataclasses.replace(
+                self.active_definition, stored=stored, text=stored.encode()
+            )
+        self.changes.before = stored
+
+    def compare_passed_ranges(self) -> Machine[None]:
+        """Compare ranges of a key sweep with the target for a while, after all lanes have drained."""
+        active = self.active_definition
+        if active is None or active.stored.sweep_since is None:
+            return
+        if self.spec.sweep_s is None:
+            self.sweeping, self.trial_in_s = True, SWEEP_PAUSE_S
+            return
+        if self.progress.level:  # otherwise a crash has left lanes beyond the records of this attempt
+            stored, held = yield from self.copies.compare_passed_ranges(active, self.progress)
+            self.replace_stored(stored)
+            if held is not None:
+                yield from self.set_quarantine(held)
+                yield from self.drain()
+        sweep = self.copies.key_sweep
+        if sweep is not None and sweep.is_full:
+            yield from self.end_passed_ranges()
+            return
+        self.sweeping = sweep is None or bool(sweep.ranges) or sweep.ongoing
+        if sweep is None or sweep.ranges:
+            self.trial_in_s = SWEEP_PAUSE_S
+        if sweep is not None:
+            yield RememberKeySweep(sweep)
+
+    def end_passed_ranges(self) -> Machine[None]:
+        """Compare all ranges that a key sweep has passed, before an event after which they cannot be. Ranges
+        of the sweep that come later are compared at their markers.
+        """
+        active = self.active_definition
+        if active is None or active.stored.sweep_since is None:
+            return
+        yield from self.drain()
+        if not self.progress.level:
+            raise TransientError(f"{self.spec.unit.topic}: its lanes are not at one offset")
+        stored, held = yield from self.copies.compare_passed_ranges(active, self.progress, to_the_end=True)
+        stored = dataclasses.replace(stored, sweep_since=None)
+        yield from self.progress.commit_guarded([WriteUnit(UnitState(stored.encode(), None, None))])
+        self.copies.key_sweep = None
+        self.replace_stored(stored)
+        if held is not None:
+            yield from self.set_quarantine(held)
 
     def set_quarantine(self, held: Sequence[QuarantineEntry]) -> Machine[None]:
         """Continue with these entries of the quarantine.

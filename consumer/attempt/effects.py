@@ -21,6 +21,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 
+from consumer.attempt.copies.key_sweep import KeySweep
 from consumer.attempt.copies.keys import KeyComparison
 from consumer.attempt.operations import Operation
 from consumer.attempt.readers.reader import RecordSlice
@@ -340,6 +341,18 @@ class FindSnapshot(Effect[TableSnapshot | None]):
 @dataclass(frozen=True, slots=True)
 class OpenKeys(Effect[KeyComparison]):
     """Open storage for the keys of a table, which the requester closes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecallKeySweep(Effect[KeySweep | None]):
+    """Return what the process remembers of the unit's key sweep, which it forgets; None: nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class RememberKeySweep(Effect[None]):
+    """Remember `sweep` for the unit's next attempt in this process."""
+
+    sweep: KeySweep
 
 
 @dataclass(frozen=True, slots=True)

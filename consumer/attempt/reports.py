@@ -83,7 +83,8 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     source position of the lowest lane. `query`: the query that ran the attempt. `copy`: the copy that
     would resolve a stop. `long`: the unit is "behind" because its next step takes long and would delay
     other units. `lanes`: of this attempt. `trial_in_s`: seconds after which quarantined keys are to be tried
-    although no further record has come; 0: none waits for that.
+    although no further record has come, or passed ranges of a key sweep compared; 0: none waits for that.
+    `sweeping`: a key sweep is under way, whose ranges tasks of Spark do not compare.
     """
 
     topic: str = msgspec.field(name="topic")
@@ -102,6 +103,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     long: bool = msgspec.field(name="long", default=False)
     lanes: LaneFigures = msgspec.field(name="lanes", default=NO_FIGURES)
     trial_in_s: float = msgspec.field(name="trial_in_s", default=0.0)
+    sweeping: bool = msgspec.field(name="sweeping", default=False)
 
 
 def clear_figures(report: Report) -> Report:

@@ -75,6 +75,9 @@ class UnitSpec:
     """Whether long steps are carried out too, because no other unit waits for them."""
     trial_interval_s: float = TRIAL_INTERVAL_S
     """Least time in seconds from a refusal of a quarantined key to its next trial."""
+    sweep_s: float | None = None
+    """Time in seconds for which an attempt, at its end, compares ranges of a key sweep with the target; None:
+    it compares none."""
     scratch: str = ""
     """A folder for files that only one attempt needs."""
 
@@ -162,10 +165,14 @@ def load_active_definition(
 ) -> ActiveDefinition:
     """Return the active definition of the stored definition `text`, from `tables` if it is cached."""
     cached = tables.get(spec.place)
-    if cached is None or cached.text != text:
-        stored = decode_stored(text)
-        routed = resolve_route(spec.routes, spec.source, stored.table.db, stored.table.name)
-        if why := explain_changed_names(stored, routed):
-            raise CopyNeededError(why, cause="definition")
-        cached = tables[spec.place] = resolve_definition(spec, session, stored)
+    if cached is not None and cached.text == text:
+        return cached
+    stored = decode_stored(text)
+    if cached is not None and replace(cached.stored, sweep_since=stored.sweep_since) == stored:
+        cached = tables[spec.place] = replace(cached, stored=stored, text=text)
+        return cached
+    routed = resolve_route(spec.routes, spec.source, stored.table.db, stored.table.name)
+    if why := explain_changed_names(stored, routed):
+        raise CopyNeededError(why, cause="definition")
+    cached = tables[spec.place] = resolve_definition(spec, session, stored)
     return cached

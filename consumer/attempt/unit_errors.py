@@ -109,10 +109,11 @@ def build_attempt_report(
     passed: int = 0,
     *,
     trial_in_s: float = 0.0,
+    sweeping: bool = False,
 ) -> Report:
     """Return the report of an attempt. `passed`: records that its reader dropped.
 
-    `trial_in_s`: see Report.
+    `trial_in_s`, `sweeping`: see Report.
     """
     lowest = progress.lowest if progress.rows else None
     return Report(
@@ -131,6 +132,7 @@ def build_attempt_report(
         long=trouble.long,
         lanes=figures.lanes,
         trial_in_s=trial_in_s,
+        sweeping=sweeping,
     )
 
 

@@ -222,11 +222,11 @@ class UnitOperations:
         unit, start = asked.unit, asked.offset + 1
         try:
             _, end = self._topics.require_bounds(unit)
-            if end <= start or self._stretches.is_aborted(unit):
+            if (end <= start and not asked.trial) or self._stretches.is_aborted(unit):
                 return RangeApplied(unit.topic, unit.assignment)
             with self._hands.borrow_connections() as sessions:
                 try:
-                    return self._stretches.apply_range(unit, asked.epoch, sessions, start, end)
+                    return self._stretches.apply_range(unit, asked.epoch, sessions, start, max(start, end))
                 except Exception as error:  # noqa: BLE001  # see consumer.attempt.unit_errors
                     return self._record_failure(unit, asked.epoch, error, sessions)
         except Exception as error:  # noqa: BLE001  # see consumer.attempt.unit_errors

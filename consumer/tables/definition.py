@@ -22,7 +22,7 @@ from consumer.tables.event_decoder import (
     make_image_converter,
     make_row_decoder,
 )
-from consumer.tables.key_order import are_ranges_alike
+from consumer.tables.key_order import are_keys_shown_alike, are_ranges_alike
 from consumer.tables.router import (
     ResolvedRoute,
     TableRoute,
@@ -73,6 +73,9 @@ class ActiveDefinition:
     """Image (a structure of columns) → target row."""
     ordered: bool = False
     """Whether source and target order the key alike."""
+    shown_alike: bool = False
+    """Whether the target shows each key as the source does, so that two keys are one row's only if they are
+    equal."""
     narrow: tuple[str, ...] = ()
     """Columns of the target that cannot hold every value and that no statement is to change (`ignore`)."""
 
@@ -172,6 +175,10 @@ def prepare_definition(
             target = with_(build_target_table(expected, there, added), has_kept_rows=stored.has_kept_rows)
     except (TargetConfigError, SchemaError) as error:
         raise UnitStoppedError.from_problem(error.problem) from error
+    renamed = source.with_renamed_columns(stored.names)
+    ordered = routed.topic is None and are_ranges_alike(
+        renamed, there, added
+    )  # a topic lists keys in any order
     written = omit_unwritten_columns(source, stored.names, expected.column_names)
     decode, decode_row, row = _make_event_functions(written, stored.names, target, routed, debezium)
     return ActiveDefinition(
@@ -186,9 +193,8 @@ def prepare_definition(
         decode_row=decode_row,
         row=row,
         narrow=_list_narrow_columns(expected, there) if routed.policy == "ignore" else (),
-        ordered=routed.topic is None
-        # a topic lists keys in any order
-        and are_ranges_alike(source.with_renamed_columns(stored.names), there, added),
+        ordered=ordered,
+        shown_alike=ordered and are_keys_shown_alike(renamed, there),
     )
 
 

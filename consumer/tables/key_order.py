@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from schemas.table.model import ColumnType, Kind, Table, UniqueIndex
 
+_INTEGERS = {Kind.INT, Kind.YEAR}
 _NUMBERS = {Kind.INT, Kind.YEAR, Kind.DECIMAL}
 _BYTES = {Kind.BINARY, Kind.VARBINARY, Kind.BLOB}
 
@@ -30,6 +31,28 @@ def are_ranges_alike(source: Table, real: Table, added: tuple[str, ...] = ()) ->
         _are_ordered_alike(source.get_column(name).type, real.get_column(name).type)
         for name in source.key.columns
     )
+
+
+def are_keys_shown_alike(source: Table, real: Table) -> bool:
+    """Return whether the target `real` shows each key of `source` exactly as the source does, if their ranges
+    are alike: then two keys are one row's only if they are equal.
+    """
+    return all(
+        _is_shown_alike(source.get_column(name).type, real.get_column(name).type)
+        for name in source.key.columns
+    )
+
+
+def _is_shown_alike(source: ColumnType, real: ColumnType) -> bool:
+    if source.kind in _INTEGERS:
+        return real.kind in _INTEGERS
+    is_same = (real.kind, real.precision, real.scale, real.fsp) == (
+        source.kind,
+        source.precision,
+        source.scale,
+        source.fsp,
+    )
+    return is_same and source.kind in {Kind.DECIMAL, Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP}
 
 
 def _get_whole_columns(key: UniqueIndex) -> tuple[str, ...] | None:

@@ -30,6 +30,7 @@ class _ExtraFields(msgspec.Struct, omit_defaults=True):
     snapshot: tuple[int, int] | None = msgspec.field(name="snapshot", default=None)
     removed: RemovedRows | None = msgspec.field(name="removed", default=None)
     has_kept_rows: bool = msgspec.field(name="kept", default=False)
+    sweep_since: int | None = msgspec.field(name="sweep", default=None)
 
 
 _SAME = tuple(name for name in _ExtraFields.__struct_fields__ if name != "written_as")
@@ -68,6 +69,9 @@ class StoredDefinition:
     until a key sweep or a copy has ended."""
     has_kept_rows: bool = False
     """Whether `rowlock_kept` may have rows of the unit (`partitions: keep`)."""
+    sweep_since: int | None = None
+    """The offset of the key sweep's event after which its ranges are not yet compared with the target; None:
+    no key sweep is under way, or its ranges are compared at their markers."""
 
     def build_successor(
         self,
@@ -120,6 +124,11 @@ class StoredDefinition:
 def read_debt(text: str) -> RemovedRows | None:
     """Return the debt in `UnitState.definition`; None: there is none. The table is not decoded."""
     return msgspec.json.decode(text, type=_ExtraFields).removed
+
+
+def is_sweeping(text: str) -> bool:
+    """Return whether a key sweep is under way by `UnitState.definition`. The table is not decoded."""
+    return msgspec.json.decode(text, type=_ExtraFields).sweep_since is not None
 
 
 def decode_stored(text: str) -> StoredDefinition:

@@ -268,7 +268,7 @@ def _record_takeover(unit: LocalUnit, event: UnitTakenOver, now: float) -> None:
         displaced=watched.displaced + event.displaced,
         lanes=watched.lanes.merge(event.lanes),
     )
-    unit.note_trial(event.trial_in_s, now)
+    unit.note_waiting_work(event.trial_in_s, now, sweeping=event.sweeping)
     if not unit.stop_requested:
         unit.phase, unit.query_number, unit.has_backlog, unit.polls_near_end = (
             ApplyPhase.APPLYING,
@@ -290,14 +290,14 @@ def _record_applied_range(state: PipelineState, unit: LocalUnit, event: RangeApp
     """
     if event.report is not None:
         _record_figures(unit, event.report, "ok")
-        unit.note_trial(event.report.trial_in_s, now)
+        unit.note_waiting_work(event.report.trial_in_s, now, sweeping=event.report.sweeping)
     if unit.phase is ApplyPhase.APPLYING:
         unit.has_backlog = event.left > MAX_LIVE_BACKLOG
         followed = sum(
             each.phase is ApplyPhase.APPLYING and each.query_number is None for each in state.units.values()
         )
         pause = max(state.commit_interval_s, RANGE_INTERVAL_S * max(1.0, followed / MAX_FAST_RANGES))
-        unit.try_at = now if event.left else now + pause
+        unit.try_at = now if event.left else min(now + pause, unit.trial_at or now + pause)
 
 
 def _handle_failure(
@@ -387,7 +387,7 @@ def _handle_report(
     state_text = report.state if query == unit.query_number or report.state == "stopped" else "ok"
     _record_figures(unit, report, state_text)
     if state_text == "ok":
-        unit.note_trial(report.trial_in_s, now)
+        unit.note_waiting_work(report.trial_in_s, now, sweeping=report.sweeping)
         return
     if state_text == "stopped":
         _stop_unit(unit, report.message, now, out, report.copy)
@@ -426,12 +426,11 @@ def _retry_takeover(unit: LocalUnit, now: float) -> None:
 
 
 def _begin_trials(state: PipelineState, now: float) -> None:
-    """Take over the units with quarantined keys that are to be tried although no further records have come.
-
-    Only an operation runs an attempt without records, and none may run while a query applies the unit.
+    """Take over the units that a query applies and that need an attempt without further records, or have a
+    key sweep under way.
     """
     for unit in state.units.values():
-        if unit.is_trial_due(now) and not unit.stop_requested:
+        if unit.must_leave_query(now) and not unit.stop_requested:
             unit.phase, unit.query_number, unit.trial_at = ApplyPhase.TAKING_OVER, None, None
 
 
@@ -503,7 +502,7 @@ def _start_operations(state: PipelineState, now: float, out: list[PipelineEffect
             # While Spark is up, a backlog belongs to the catching-up query from the moment that query is
             # requested.
             unit.busy = True
-            out.append(ApplyRange(unit.ref, unit.epoch, unit.watched.offset))
+            out.append(ApplyRange(unit.ref, unit.epoch, unit.watched.offset, unit.is_trial_due(now)))
         elif unit.phase is ApplyPhase.WAITING and not unit.looking:
             unit.looking = True
             out.append(ProbeStopped(unit.ref, unit.copy, unit.error or ""))

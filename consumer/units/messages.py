@@ -63,6 +63,7 @@ class UnitTakenOver:
     displaced: int = 0
     lanes: LaneFigures = NO_FIGURES
     trial_in_s: float = 0.0
+    sweeping: bool = False
     """See Report."""
 
 
@@ -250,12 +251,14 @@ class TakeOver:
 class ApplyRange:
     """Apply a range of events after `offset` directly, under the fencing token `epoch`.
 
-    For a running unit that no query serves. Answered by RangeApplied or OperationFailed.
+    `trial`: run an attempt although no record has come (see Report.trial_in_s). For a running unit that no
+    query serves. Answered by RangeApplied or OperationFailed.
     """
 
     unit: UnitRef
     epoch: int
     offset: int
+    trial: bool = False
 
 
 @dataclass(frozen=True, slots=True)

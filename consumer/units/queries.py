@@ -123,10 +123,13 @@ def plan_queries(
 ) -> None:
     """Assign units to queries, start and stop queries, and post changed active units (removals before
     additions).
+
+    A unit with a key sweep under way is applied directly, because only operations compare its ranges.
     """
     for unit in units.values():
         kind = QueryKind.CATCHING_UP if unit.has_backlog else QueryKind.LIVE
-        if unit.needs_direct_apply and queries.is_read(kind, unit):
+        stays_direct = unit.sweeping and kind is QueryKind.LIVE
+        if unit.needs_direct_apply and not stays_direct and queries.is_read(kind, unit):
             unit.query_number = queries.current[kind]
             unit.forget_query_progress()
     for kind in QueryKind:

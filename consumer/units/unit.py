@@ -118,8 +118,11 @@ class LocalUnit:
     try_at: float = 0.0
     """When the next operation may start (monotonic seconds)."""
     trial_at: float | None = None
-    """When the unit is taken over to try quarantined keys without further records (monotonic seconds); None:
-    no key waits for that."""
+    """When an attempt without further records tries quarantined keys, or compares ranges of a key sweep
+    (monotonic seconds); None: nothing waits for that."""
+    sweeping: bool = False
+    """Whether a key sweep of the unit's table is under way. No query applies the unit meanwhile, unless it
+    has a backlog."""
     backoff: Backoff = TROUBLE_BACKOFF
 
     @property
@@ -131,14 +134,22 @@ class LocalUnit:
         free = self.query_number is None and not self.busy and not self.stop_requested
         return self.phase is ApplyPhase.APPLYING and free
 
-    def note_trial(self, in_s: float, now: float) -> None:
-        """Note that quarantined keys are to be tried in `in_s` seconds without further records; 0: none."""
-        self.trial_at = now + in_s if in_s else None
+    def note_waiting_work(self, in_s: float, now: float, *, sweeping: bool) -> None:
+        """Note what an attempt has left: keys or ranges that need an attempt in `in_s` seconds without
+        further records (0: none), and whether a key sweep is under way.
+        """
+        self.trial_at, self.sweeping = now + in_s if in_s else None, sweeping
 
     def is_trial_due(self, now: float) -> bool:
-        """Return whether quarantined keys are to be tried now. A backlog brings them a trial by itself."""
+        """Return whether an attempt without further records is due."""
+        return self.trial_at is not None and now >= self.trial_at
+
+    def must_leave_query(self, now: float) -> bool:
+        """Return whether an operation is to apply the unit in place of its query: none may run while a query
+        applies it. A backlog stays with its query.
+        """
         is_idle = self.phase is ApplyPhase.APPLYING and not self.has_backlog and not self.busy
-        return is_idle and self.trial_at is not None and now >= self.trial_at
+        return is_idle and self.query_number is not None and (self.sweeping or self.is_trial_due(now))
 
     def forget_query_progress(self) -> None:
         """Reset what was seen of the query's progress, because the unit has another query now, or none."""

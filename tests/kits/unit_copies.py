@@ -8,11 +8,12 @@ from typing import Any
 from msgspec.structs import replace as replaced
 
 from consumer.attempt.copies.begin import find_begin
+from consumer.attempt.copies.key_sweep import KeySweep
 from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
-from consumer.attempt.spec import UnitSpec
+from consumer.attempt.spec import UnitAssignment, UnitSpec
 from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.wire.records import TableStop
 from tests.kits.apply import TEXT, FakeSource, account_table
@@ -42,13 +43,18 @@ class TextSource(FakeSource):
 
 
 class CopyBench(Bench):
-    """`hint`: what the process knows of the last copy's begin."""
+    """`hint`: what the process knows of the last copy's begin. `key_sweeps`: what it remembers of the unit's
+    key sweep."""
 
     hint: int | None = None
     patient = True
     reads: int = 0
     expired: int = 0
     """What Kafka has deleted of the topic: the records before this offset."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.key_sweeps: dict[UnitAssignment, KeySweep] = {}
+        super().__init__(*args, **options)
 
     def apply(self, start: int = 0, *, slice_size: int = 50, topic_id: str = "id") -> Report:
         spec = UnitSpec(
@@ -68,6 +74,7 @@ class CopyBench(Bench):
                     after,
                     hint,
                 ),
+                key_sweeps=self.key_sweeps,
             ),
             self.tables,
         )

@@ -19,11 +19,13 @@ import msgspec
 from consumer.attempt import effects as fx
 from consumer.attempt.attempt import Attempt as Product
 from consumer.attempt.copies.begin import find_begin
+from consumer.attempt.copies.key_sweep import KeySweep
 from consumer.attempt.copies.keys import MemoryKeys
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import (
     DefinitionCache,
+    UnitAssignment,
     UnitSpec,
     build_initial_layout,
     load_active_definition,
@@ -80,6 +82,7 @@ class Attempt(AttemptActors):
         self._at = begin
         self._reads: dict[type, tuple[int, Iterator[RecordSlice]]] = {}
         self._woken = Woken()
+        self._key_sweeps = query.key_sweeps
         super().__init__()
 
     def kill(self) -> None:
@@ -155,11 +158,22 @@ class Attempt(AttemptActors):
 
     def _restore_definition(self, effect: fx.RestoreDefinition) -> ActiveDefinition:
         found = load_active_definition(self.spec, UNUSED, effect.text, self.query.tables)
-        return replace(found, ordered=found.ordered or self.target.alike)
+        return self._see_keys(found)
 
     def _prepare_definition(self, effect: fx.PrepareDefinition) -> ActiveDefinition:
         made = resolve_definition(self.spec, UNUSED, effect.stored, first=effect.first)
-        return replace(made, ordered=made.ordered or self.target.alike)
+        return self._see_keys(made)
+
+    def _see_keys(self, active: ActiveDefinition) -> ActiveDefinition:
+        ordered = active.ordered or self.target.alike
+        exact = self.world.one_case and self.target.shown("a") == "a"
+        return replace(active, ordered=ordered, shown_alike=ordered and exact)
+
+    def _recall_key_sweep(self, _effect: fx.RecallKeySweep) -> KeySweep | None:
+        return self._key_sweeps.pop(self.spec.place, None)
+
+    def _remember_key_sweep(self, effect: fx.RememberKeySweep) -> None:
+        self._key_sweeps[self.spec.place] = effect.sweep
 
     def _list_keys(self, effect: fx.ListKeys) -> Sequence[Key]:
         return self.target.list_keys(effect)
@@ -227,6 +241,8 @@ class Attempt(AttemptActors):
         after_a_step(fx.FindBegin, _find_begin),
         unmet(fx.FindSnapshot, "only Debezium's snapshots are found so, and rowlock captures here"),
         at_once(fx.OpenKeys, lambda *_: MemoryKeys()),
+        at_once(fx.RecallKeySweep, _recall_key_sweep),
+        at_once(fx.RememberKeySweep, _remember_key_sweep),
         after_a_step(fx.Sleep, lambda *_: None),
         at_once(fx.ReadClock, lambda self, _: self.target.now_s),
         in_steps(fx.Await, _await),
@@ -242,6 +258,7 @@ class Query:
         self.world, self.topic, self.unit, self.branch = world, topic, unit, branch
         self.real = real_table(branch)
         self.tables: DefinitionCache = {}
+        self.key_sweeps: dict[UnitAssignment, KeySweep] = {}  # what its process remembers
         self.epoch = 0
         self.lanes = 1
         self.checkpoint = 0  # next offset of the next batch
@@ -262,7 +279,7 @@ class Query:
             unit=ApplyUnit("p", self.unit), source="s", epoch=self.epoch, topic_id="id",
             routes=routes(self.branch, keeps=world.keeps), lanes=self.lanes, limits=limits,
             small_batch=world.small_batch,
-            real=self.real, copy_at=world.hint(self), patient=world.asking.random() < 0.6,
+            real=self.real, copy_at=world.hint(self), patient=world.asking.random() < 0.6, sweep_s=0.0,
         )  # fmt: skip
 
     def _start(self) -> Steps:
@@ -293,6 +310,7 @@ class Query:
             self.zombies = []
         if self.starting is not None:
             self.starting.close()
+        self.key_sweeps = {}
         self.starting = self._start()
 
     def retry(self) -> None:

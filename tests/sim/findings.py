@@ -61,6 +61,8 @@ RULE = {
     "debt": "a key sweep pays for the statements before its begin alone",
     "seen": "what a key sweep reads is not older than the statement",
     "later rows": "a row that is written after the statement stays through the key sweep",
+    "passed ranges": "a process that does not know which ranges its unit has passed reads the topic again",
+    "older rows": "a row that was written before the chunk's `since` does not show that its key exists",
     "no copy": "no stopped unit goes on at the begin of a key sweep",
     "kept": "a kept row stays through every copy and key sweep",
     "kept debt": "until its debt is paid a unit that keeps removed rows deletes none that the source lacks",

@@ -56,6 +56,8 @@ class Rules:
     sweeps_reach_the_statement: bool = True  # a debt is paid by a key sweep that begins after it
     sweeps_see_the_statement: bool = True  # of which no row is left in what they read
     sweeps_keep_later_rows: bool = True  # rows that are written again after the statement stay
+    passed_ranges_are_read_again: bool = True  # by a process that does not know them
+    older_rows_show_nothing: bool = True  # the statement may have removed them
     sweeps_are_no_copies: bool = True  # no stopped unit goes on at the begin of a key sweep
     sweeps_spare_kept_rows: bool = True  # what is listed as kept stays through every copy
     debts_keep_rows: bool = True  # until a debt is paid, no row that the source lacks is deleted
@@ -116,6 +118,8 @@ FINDINGS: dict[str, str] = {
     "debt": "sweeps_reach_the_statement",
     "seen": "sweeps_see_the_statement",
     "later rows": "sweeps_keep_later_rows",
+    "passed ranges": "passed_ranges_are_read_again",
+    "older rows": "older_rows_show_nothing",
     "no copy": "sweeps_are_no_copies",
     "kept": "sweeps_spare_kept_rows",
     "kept debt": "debts_keep_rows",
@@ -144,6 +148,7 @@ _COPIES = {
 }
 _APPLIED = _COPIES | {"others": 0.2, "copies": 0.3, "repairs": 1}
 _REMOVES = {"removes": 0.4, "others": 0.1, "snapshot": 1, "prefill": 9, "alike": 1}
+_EXACT = {"shouts": 0, "one_case": 1}
 _KEEPS = _REMOVES | {"keeps": 1, "quarantine": 0, "truncates": 0.0}
 _REFUSED = {"quarantine": 1, "poison": 0.2, "moves": 0.5, "others": 0.1}
 EMPHASIS: dict[str, dict[str, float]] = {
@@ -194,6 +199,8 @@ EMPHASIS: dict[str, dict[str, float]] = {
     "debt": _REMOVES,
     "seen": _REMOVES | {"snapshot": 0},
     "later rows": _REMOVES | {"transactions": 30},
+    "passed ranges": _REMOVES | _EXACT | {"faults": 0.04},
+    "older rows": _REMOVES | _EXACT,
     "no copy": _APPLIED | {"removes": 0.3, "transactions": 40},
     "kept": _KEEPS | {"removes": 0.15, "copies": 0.5, "transactions": 30, "others": 0.8, "faults": 0.0},
     "kept debt": _KEEPS,

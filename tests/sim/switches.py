@@ -17,6 +17,7 @@ from consumer.attempt.applier import Applier
 from consumer.attempt.attempt import Attempt
 from consumer.attempt.copies import begin
 from consumer.attempt.copies import copies as copies_module
+from consumer.attempt.copies.key_sweep import KeySweep
 from consumer.attempt.copies.keys import KeyComparison
 from consumer.attempt.copies.removal import remove_rows
 from consumer.attempt.copies.sweep import Sweep
@@ -286,6 +287,21 @@ def _keys_alone(self: KeyWindow, taken: ReaderItem) -> None:
         _note_taken(self, taken)
 
 
+def _no_rows(*_: object) -> None:
+    """As `_keys_alone`, for ranges that the unit has passed."""
+
+
+def _reads_nothing(_topic: str, _active: ActiveDefinition, _since: int, upto: int) -> Machine[KeySweep]:
+    yield from ()
+    return KeySweep(upto)
+
+
+def _any_row(self: KeySweep) -> list[Key]:
+    first = self.ranges[0]
+    some, first.doubted = first.doubted, []
+    return [key for key in some if key not in self._rows]
+
+
 def _any_begin(raw: bytes) -> EventEnvelope | None:
     event = decode_event(raw)
     return event if event.copy is not None and event.definition is not None else None
@@ -413,7 +429,7 @@ def _always_due(_self: HeldKey, _interval_s: float, _elapsed_s: float = 0.0) -> 
     return True
 
 
-def _waits_for_records(*arguments: Any, trial_in_s: float) -> Report:
+def _waits_for_records(*arguments: Any, **_left: object) -> Report:
     """What an attempt leaves untried waits for the topic's next records."""
     return _report(*arguments)
 
@@ -488,7 +504,9 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "jump": ((begin, "find_mark_before_copy", _stays),),
     "debt": ((book, "_end_copy", _pays_all),),
     "seen": ((LowWatermark, "has_seen_all_before", _reaches_anything),),
-    "later rows": ((KeyWindow, "note_taken", _keys_alone),),
+    "later rows": ((KeyWindow, "note_taken", _keys_alone), (KeySweep, "_note_rows", _no_rows)),
+    "passed ranges": ((copies_module, "read_key_sweep", _reads_nothing),),
+    "older rows": ((KeySweep, "select_dead_keys", _any_row),),
     "no copy": ((begin, "decode_copy_begin", _any_begin),),
     "kept": ((copies_module, "remove_rows", _without_the_list),),
     "kept debt": ((copies_module, "remove_rows", _despite_the_debt),),

@@ -14,7 +14,16 @@ from unittest import mock
 import pytest
 
 from consumer.attempt import applier, attempt, attempt_state, lane_group, recovery, spec, transactions
-from consumer.attempt.copies import begin, quarantined_keys, removal, sweep, window
+from consumer.attempt.copies import (
+    begin,
+    key_sweep,
+    marker,
+    passed_ranges,
+    quarantined_keys,
+    removal,
+    sweep,
+    window,
+)
 from consumer.attempt.copies import copies as applied_copies
 from consumer.attempt.evolution import next_definition
 from consumer.attempt.readers import reader
@@ -63,7 +72,8 @@ from tests.sim.world import PipelineSimulation
 MODULES: tuple[ModuleType, ...] = (
     applier, attempt, attempt_state, next_definition, lane_group, reader, spec, transactions, dedup, dispatch,
     lane, batches, layout, netchange, progress, tickets,
-    begin, quarantined_keys, removal, sweep, window, applied_copies, recovery, recovery_plan,
+    begin, key_sweep, marker, passed_ranges, quarantined_keys, removal, sweep, window,
+    applied_copies, recovery, recovery_plan,
 )  # fmt: skip
 CAPTURE: tuple[ModuleType, ...] = (
     book, limits, states, table_copies, copy_begins, loop, position, rows, table_stops, ticker, assembly,

@@ -107,6 +107,8 @@ class PipelineSimulation:
         self.backups: list[Any] = []
         self.target = Target(rules, rng, self._check)
         self.target.alike = self.asking.random() < more.get("alike", 0.5)
+        # Whether two keys are one row's only if they are equal.
+        self.one_case = random.Random(seed ^ 0x10C5).random() < more.get("one_case", 0.5)
         if self.asking.random() < more.get("shouts", 0.3):
             self.target.shown = str.upper
         self.target.trouble = rng.choice((0.0, 0.05, 0.15))
@@ -158,6 +160,7 @@ class PipelineSimulation:
         if old is not None and rng.random() < 0.25:
             return old, None
         key = self._case(rng.choice(KEYS)) if old is None or rng.random() < self.moves else old[0]
+        key = key.lower() if self.one_case else key
         self.version += 1
         row = (key, self._value(rng, old, 1), self._value(rng, old, 2), self.version)
         if self._clashes(source, table, old, row):

@@ -746,6 +746,31 @@ def test_records_that_follow_bring_untried_keys_their_trial() -> None:
     assert run(PipelineTick(), 5.0) == []
 
 
+def test_no_query_applies_a_unit_while_a_key_sweep_is_under_way() -> None:
+    """Only operations compare its ranges: they need no record, and know what they have noted."""
+    run = Script().lock_attempt("a", "b")
+    swept = Report(topic="a", state="ok", epoch=10, offset=100, sweeping=True, trial_in_s=0.1)
+    leaves, take = run(AttemptsReported([(1, swept)]))
+    assert leaves == PostActiveUnits(1, {"b": 10})
+    assert isinstance(take, TakeOver)
+    (apply,) = run(UnitTakenOver("a", 1, 11, 100, sweeping=True, trial_in_s=0.1))
+    assert isinstance(apply, ApplyRange)
+    assert not apply.trial, "its ranges wait a moment for records"
+    left = Report(topic="a", state="ok", epoch=11, offset=100, sweeping=True, trial_in_s=0.02)
+    assert run(RangeApplied("a", 1, left)) == []
+    (apply,) = run(PipelineTick(), 0.05)
+    assert apply == ApplyRange(run.state.units["a"].ref, 11, 100, trial=True)
+    done = Report(topic="a", state="ok", epoch=11, offset=100)
+    assert run(RangeApplied("a", 1, done)) == [PostActiveUnits(1, {"a": 11, "b": 10})]
+
+
+def test_a_unit_with_a_backlog_and_a_key_sweep_catches_up_first() -> None:
+    run = Script().lock_attempt("a")
+    run(UnitTakenOver("a", 1, 11, 100, sweeping=True, has_backlog=True))
+    effects = run(PipelineTick(), 5.0)
+    assert not any(isinstance(effect, ApplyRange | TakeOver) for effect in effects)
+
+
 def test_takeovers_for_untried_keys_keep_no_table_from_its_check() -> None:
     run, epoch, checked = Script().lock_attempt("a"), 10, 0
     run(untried(epoch, 10.0))

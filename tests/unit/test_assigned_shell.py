@@ -31,12 +31,14 @@ from consumer.reporting.status_lines import StatusWriter
 from consumer.spark import query_handle
 from consumer.spark.query_handle import RunningQuery
 from consumer.spark.worker import ConnectionCache
+from consumer.tables.stored import StoredDefinition
 from consumer.units import decisions
 from consumer.units.messages import OperationFailed, PipelineTick, ReportEvent, StartQuery, UnitTakenOver
 from consumer.units.progress_checks import MAX_LIVE_BACKLOG
 from consumer.units.unit import ApplyPhase, LocalUnit, QueryKind, UnitRef
 from schemas.units import WorkerEnded
 from schemas.wire.position import ZERO
+from tests.kits.apply import account_table
 
 Look = tuple[int, dict[str, int], bool]
 
@@ -123,11 +125,16 @@ def test_a_hand_adds_up_what_its_stretches_displaced(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("error", "outcome", "tries"),
-    [("held behind offset 3", "ok", 1), ("held behind offset 3", "behind", 1), ("too long", "ok", 0)],
+    ("error", "sweep_since", "outcome", "tries"),
+    [
+        ("held behind offset 3", None, "ok", 1),
+        ("held behind offset 3", None, "behind", 1),
+        ("too long", None, "ok", 0),
+        ("too long", 3, "ok", 1),
+    ],
 )
-def test_a_takeover_tries_the_keys_that_an_attempt_left_untried(
-    monkeypatch: pytest.MonkeyPatch, error: str, outcome: Any, tries: int
+def test_a_takeover_continues_what_an_attempt_left_untried_or_uncompared(
+    monkeypatch: pytest.MonkeyPatch, error: str, sweep_since: int | None, outcome: Any, tries: int
 ) -> None:
     """No event may follow, and so no other attempt."""
     hand = object.__new__(DirectApplier)
@@ -139,18 +146,24 @@ def test_a_takeover_tries_the_keys_that_an_attempt_left_untried(
 
     def apply(_spec: object, _sessions: object, start: int, end: int) -> Report:
         applied.append((start, end))
-        return Report("a", outcome, 1, 5, held=2, trial_in_s=1.0)
+        return Report("a", outcome, 1, 5, held=2, trial_in_s=1.0, sweeping=sweep_since is not None)
 
     monkeypatch.setattr(hand, "_apply_records", apply)
     lowest = LaneProgress(0, 1, 0, "id", 5, ZERO, 0, "")
-    taken: Any = SimpleNamespace(lowest=lowest, epoch=1, commit_ts_ms=0, was=None)
+    definition = StoredDefinition(account_table(), sweep_since=sweep_since).encode()
+    taken: Any = SimpleNamespace(lowest=lowest, epoch=1, commit_ts_ms=0, was=None, definition=definition)
     entry = QuarantineEntry(4, 0, "s.t", "[1]", "1", "{}", error, 0)
     session = SimpleNamespace(read_quarantine=lambda unit: [entry] if unit.pipeline == "p" else [])
     sessions: Any = SimpleNamespace(get_connection=lambda _number: session)
     took = hand.catch_up(UnitRef("a", "s", 1), taken, 6, sessions)
     assert applied == [(6, 6)] * tries
     assert isinstance(took, UnitTakenOver if outcome == "ok" else OperationFailed)
-    assert isinstance(took, OperationFailed) or (took.held, took.trial_in_s) == (2 * tries, float(tries))
+    if isinstance(took, UnitTakenOver):
+        assert (took.held, took.trial_in_s, took.sweeping) == (
+            2 * tries,
+            float(tries),
+            sweep_since is not None,
+        )
 
 
 @pytest.mark.parametrize("debezium", [True, False])

@@ -24,7 +24,7 @@ X: Any = object()
 
 
 def test_every_effect_has_a_handler_in_each_driver() -> None:
-    assert len(EFFECTS) == 32
+    assert len(EFFECTS) == 34
     assert set(ThreadDriver.handlers.handlers) == EFFECTS
     assert set(BatchDriver.handlers.handlers) == EFFECTS
 

@@ -9,6 +9,7 @@ before it (docs/adr/0026-applying-a-copy.md).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from consumer.attempt.copies.sweep import MAX_QUICK_SWEEP_KEYS
 from consumer.attempt.effects import FindBegin, Machine, ReadPassed, ask_driver
@@ -35,13 +36,19 @@ _DELETED = "unknown: Kafka has deleted events"
 
 
 def move_to_copy_begin(
-    spec: UnitSpec, progress: AttemptProgress, error: CopyNeededError, keeping: StoredDefinition | None = None
+    spec: UnitSpec,
+    progress: AttemptProgress,
+    error: CopyNeededError,
+    stored: StoredDefinition | None = None,
+    *,
+    keeps: bool = False,
 ) -> Machine[bool]:
     """Move all lanes to just before a copy that begins after `error.after`; return whether there is one.
 
     The lanes have applied all events before `error.after`. Without a hint, only a patient attempt
-    searches the whole topic. `keeping`: the unit's definition, if its route keeps rows that statements
-    remove: a skipped statement may be one, and is then noted as a debt with the move.
+    searches the whole topic. `stored`: the unit's definition. The copy also compares what a key sweep has
+    passed. `keeps`: its route keeps rows that statements remove: a skipped statement may be one, and is then
+    noted as a debt with the move.
     """
     after = error.after or 0
     hint = spec.copy_at if spec.copy_at is not None and spec.copy_at > after else None
@@ -55,15 +62,21 @@ def move_to_copy_begin(
         return False
     lanes = progress.list_lanes_below(mark)
     if lanes:
-        operations: list[Operation] = []
-        if keeping is not None and (
-            why := (yield from find_skipped_removal(spec, progress.lowest.offset + 1, mark[0] + 1, error))
+        moved = None if stored is None else replace(stored, sweep_since=None)
+        if (
+            keeps
+            and moved is not None
+            and (
+                why := (yield from find_skipped_removal(spec, progress.lowest.offset + 1, mark[0] + 1, error))
+            )
         ):
             debt = RemovedRows(
                 id=f"rows removed before offset {mark[0] + 1}", offset=mark[0], ddl=why, since_ms=mark[3]
             )
-            stored = keeping.add_debt(debt, kept=True)
-            operations.append(WriteUnit(UnitState(stored.encode(), None, None)))
+            moved = moved.add_debt(debt, kept=True)
+        operations: list[Operation] = []
+        if moved is not None and moved != stored:
+            operations.append(WriteUnit(UnitState(moved.encode(), None, None)))
         yield from retry_transient(lambda: progress.move_lanes(lanes, mark, operations))
     return True
 

@@ -1,18 +1,25 @@
-"""Applies the markers of a copy's chunks to the target, in one attempt (docs/adr/0026-applying-a-copy.md)."""
+"""Applies the markers of a copy's chunks to the target, in one attempt (docs/adr/0026-applying-a-copy.md).
+
+The rows that a copy shows to be deleted are deleted at its markers. The ranges of a key sweep are only noted
+there, and compared between batches (consumer.attempt.copies.key_sweep).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import structlog
 
+from consumer.attempt.copies.key_sweep import KeySweep, PassedRange
 from consumer.attempt.copies.keys_on_disk import MAX_KEYS_IN_MEMORY
+from consumer.attempt.copies.marker import CopyChunk
+from consumer.attempt.copies.passed_ranges import compare_page, read_key_sweep
 from consumer.attempt.copies.quarantined_keys import find_deleted_keys, format_entry_table
 from consumer.attempt.copies.removal import must_forget_kept_rows, remove_rows
-from consumer.attempt.copies.sweep import BoundRefusedError, Sweep, read_topic_after
+from consumer.attempt.copies.sweep import MAX_QUICK_SWEEP_KEYS, BoundRefusedError, Sweep, read_topic_after
 from consumer.attempt.copies.window import KeyWindow
-from consumer.attempt.effects import Machine, ReadQuarantine, ask_driver
+from consumer.attempt.effects import Machine, ReadClock, ReadQuarantine, RecallKeySweep, ask_driver
 from consumer.attempt.operations import (
     CloseQuarantine,
     DropQuarantined,
@@ -26,7 +33,7 @@ from consumer.attempt.readers.reader import KeysRead, ReaderItem
 from consumer.attempt.recovery import can_recover
 from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import AttemptProgress, retry_transient
-from consumer.errors import CopyNeededError
+from consumer.errors import TakesLongError
 from consumer.ordering.model import (
     QuarantineEntry,
     UnitState,
@@ -35,98 +42,128 @@ from consumer.ordering.model import (
 from consumer.ordering.progress import LaneMark
 from consumer.ordering.recovery import list_keys_to_retry
 from consumer.tables.definition import ActiveDefinition
-from schemas.table.model import Key
-from schemas.wire.event import EventEnvelope
+from consumer.tables.stored import StoredDefinition
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class CopyChunk:
-    """The end of a chunk of a copy. `copy`: the copy's id. `begins`, `since`: see
-    schemas.wire.copies.CopyMark.
-    """
-
-    copy: str
-    begins: int
-    since: int
-    after: Key | None
-    upto: Key | None
-    last: bool
-    keys: bool = False
-    """The copy is a key sweep: it brings no rows."""
-
-    def can_sweep(self, active: ActiveDefinition) -> bool:
-        """Return whether deleted rows can be determined at this marker.
-
-        That is possible in the chunk's range if source and target order the key alike, and in the whole
-        table at the last chunk.
-        """
-        return active.ordered or self.last
-
-
-def build_copy_chunk(topic: str, event: EventEnvelope) -> CopyChunk | None:
-    """Return the chunk that a copy's marker ends; None if that copy deletes no rows.
-
-    Raises CopyNeededError if the marker does not name its copy.
-    """
-    chunk, copy = event.chunk, event.copy
-    if copy is not None and copy.partial:
-        return None
-    if chunk is None or copy is None or copy.begins is None or copy.since is None:
-        raise CopyNeededError(
-            (
-                f"{topic}: the chunk marker of a copy lacks the copy's id: an older version of rowlock "
-                "wrote it"
-            ),
-            cause="gap",
-        )
-    return CopyChunk(copy.id, copy.begins, copy.since, chunk.after, chunk.upto, chunk.last, copy.keys)
-
-
-def can_sweep_keys(spec: UnitSpec, active: ActiveDefinition) -> bool:
-    """Return whether the target can be swept by keys alone: its rows are in a database, and their keys
-    follow from the source's.
-
-    A record of a topic has a key of its own, and may be of a row that is outside of the route's filter.
-    """
-    return active.target.topic is None and not spec.batches and active.is_key_given
-
-
-def build_removed_rows_error(topic: str, active: ActiveDefinition, offset: int, sql: str) -> CopyNeededError:
-    """Return the error of a unit that a copy must bring past the event at `offset`, because its target
-    cannot be swept by keys after the statement `sql`.
-    """
-    source = active.source
-    return CopyNeededError(
-        f"{topic} offset {offset}: {source.db}.{source.name} lost rows by a statement that the log shows "
-        f"only as text: {sql}",
-        cause="rows-replaced",
-        after=offset,
-    )
 
 
 class CopyMarkers:
     """Applies the markers of copies in one attempt. `note_taken` receives everything read from the
     topic.
 
-    `apply_chunk_marker` runs at barriers: all lanes have drained.
+    `apply_chunk_marker` runs at barriers: all lanes have drained. `key_sweep`: the ranges that are not
+    compared yet; None: the topic is read again for them.
     """
 
     def __init__(self, spec: UnitSpec) -> None:
         self._spec = spec
         self._window: KeyWindow | None = None
+        self.key_sweep: KeySweep | None = None
 
-    def begin_attempt(self) -> None:
+    def begin_attempt(self, active: ActiveDefinition | None, progress: AttemptProgress) -> Machine[None]:
         """Begin an attempt, which may have another definition or layout."""
-        self._window = None
+        self._window, sweep, self.key_sweep = None, self.key_sweep, None
+        if active is None or active.stored.sweep_since is None:
+            return
+        if sweep is None:
+            sweep = yield from ask_driver(RecallKeySweep())
+        if sweep is not None and progress.level and progress.lowest.offset == sweep.upto:
+            self.key_sweep = sweep
 
-    def note_taken(self, taken: ReaderItem) -> None:
+    def begin_key_sweep(self, offset: int) -> None:
+        """Note the ranges of a key sweep that begins at `offset`, if none are noted."""
+        if self.key_sweep is None:
+            self.key_sweep = KeySweep(offset)
+
+    def note_taken(self, taken: ReaderItem, active: ActiveDefinition | None) -> None:
+        if self.key_sweep is not None and active is not None:
+            self.key_sweep.note_taken(taken, self._spec.unit.topic, active)
         window = self._window
         if window is not None:
             window.note_taken(taken)
             if len(window) > MAX_KEYS_IN_MEMORY:
                 self._window = None  # read again when needed
+
+    def compare_passed_ranges(
+        self, active: ActiveDefinition, progress: AttemptProgress, *, to_the_end: bool = False
+    ) -> Machine[tuple[StoredDefinition, Sequence[QuarantineEntry] | None]]:
+        """Compare ranges of the key sweep for `sweep_s`, or all of them.
+
+        All lanes are at one offset. Returns the unit's stored definition, which has what is left to do, and
+        the entries that are left of its quarantine at the end of a sweep (None: unchanged). Raises
+        TakesLongError if an impatient attempt is to compare all ranges and has not.
+        """
+        spec, stored = self._spec, active.stored
+        remaining: Sequence[QuarantineEntry] | None = None
+        sweep = yield from self._get_key_sweep(active, progress)
+        began = yield from ask_driver(ReadClock())
+        while sweep.ranges:
+            passed = yield from self._compare_page(sweep, active, progress)
+            if passed is not None:
+                self._log_deleted(active, passed.chunk, passed.deleted)
+                stored = replace(stored, sweep_since=passed.at)
+                if passed.chunk.last:
+                    stored, remaining = yield from self._end_key_sweep(sweep, passed, active, progress)
+                    active = replace(active, stored=stored, text=stored.encode())
+            is_over = (yield from ask_driver(ReadClock())) - began >= (spec.sweep_s or 0.0)
+            if is_over and not (to_the_end and spec.patient):
+                break
+        if stored != active.stored:
+            yield from progress.commit_guarded([WriteUnit(UnitState(stored.encode(), None, None))])
+        if to_the_end and sweep.ranges:
+            raise TakesLongError(
+                f"{spec.unit.topic}: rowlock is deleting rows that the source no longer has, before it goes "
+                "on to the table's next definition; this takes long in a large table"
+            )
+        return stored, remaining
+
+    def _get_key_sweep(self, active: ActiveDefinition, progress: AttemptProgress) -> Machine[KeySweep]:
+        """Return what the topic says of the ranges that are not compared, as the process remembers it or by
+        reading again.
+        """
+        topic, upto, since = self._spec.unit.topic, progress.lowest.offset, active.stored.sweep_since
+        if self.key_sweep is None and since is not None:
+            if upto - since > MAX_QUICK_SWEEP_KEYS and not self._spec.patient:
+                raise TakesLongError(f"{topic}: rowlock is reading the keys of a key sweep again")
+            self.key_sweep = yield from read_key_sweep(topic, active, since, upto)
+        return self.key_sweep or KeySweep(upto)
+
+    def _compare_page(
+        self, sweep: KeySweep, active: ActiveDefinition, progress: AttemptProgress
+    ) -> Machine[PassedRange | None]:
+        """Compare a page of the first range; return the range if it has no more keys.
+
+        A range whose bound the target refuses is compared with all rows up to its end, at once.
+        """
+        topic = self._spec.unit.topic
+        try:
+            return (
+                yield from compare_page(
+                    sweep, active, topic, lambda keys: remove_rows(progress, active, active.target, keys)
+                )
+            )
+        except BoundRefusedError:
+            chunk = sweep.ranges[0].chunk
+            deleted = yield from self._make_sweep(active, progress).sweep_refused_ranges(
+                chunk.begins, sweep.upto + 1, None if chunk.last else chunk.upto
+            )
+            passed = sweep.ranges.popleft()
+            passed.deleted += deleted
+            return passed
+
+    def _end_key_sweep(
+        self, sweep: KeySweep, passed: PassedRange, active: ActiveDefinition, progress: AttemptProgress
+    ) -> Machine[tuple[StoredDefinition, Sequence[QuarantineEntry]]]:
+        """End the sweep whose last range has been compared; return the definition that is stored then, and
+        the remaining entries of the quarantine.
+        """
+        since = passed.at if sweep.ranges or sweep.ongoing else None
+        stored = build_definition_after_copy(active, passed.chunk.begins, since)
+        whole = self._make_sweep(active, progress)
+        operations, remaining = yield from self._end_copy(whole, passed.chunk, passed.at, active)
+        write = WriteUnit(UnitState(stored.encode(), None, None))
+        yield from progress.commit_once([*operations, write])
+        return stored, remaining
 
     def apply_chunk_marker(
         self, chunk: CopyChunk, mark: LaneMark, active: ActiveDefinition, progress: AttemptProgress
@@ -137,7 +174,6 @@ class CopyMarkers:
         At the end of the copy, deleted keys also leave the quarantine. Returns the remaining entries;
         None: unchanged.
         """
-        spec = self._spec
         sweep = self._make_sweep(active, progress)
         if len(progress.list_lanes_below(mark)) < len(progress.rows):
             return None  # all lanes passed the marker together, after the deletion
@@ -150,17 +186,25 @@ class CopyMarkers:
                 deleted = yield from sweep.sweep_refused_ranges(chunk.begins, mark[0], upto)
         else:
             deleted = yield from sweep.sweep_table(chunk.begins, mark[0])
-        if deleted:
-            target = active.target
-            log.info(
-                "stale rows deleted", pipeline=spec.unit.pipeline, topic=spec.unit.topic,
-                table=f"{target.schema}.{target.name}", rows=deleted, copy=chunk.copy,
-            )  # fmt: skip
+        self._log_deleted(active, chunk, deleted)
         if not chunk.last:
             yield from pass_together(progress, mark, ())
             return None
         self._window = None
-        return (yield from self._finish_copy(sweep, chunk, mark, active, progress))
+        operations, remaining = yield from self._end_copy(sweep, chunk, mark[0], active)
+        stored = build_definition_after_copy(active, chunk.begins)
+        if stored != active.stored:
+            operations.append(WriteUnit(UnitState(stored.encode(), None, None)))
+        yield from pass_together(progress, mark, operations)
+        return remaining
+
+    def _log_deleted(self, active: ActiveDefinition, chunk: CopyChunk, rows: int) -> None:
+        if rows:
+            target, unit = active.target, self._spec.unit
+            log.info(
+                "stale rows deleted", pipeline=unit.pipeline, topic=unit.topic,
+                table=f"{target.schema}.{target.name}", rows=rows, copy=chunk.copy,
+            )  # fmt: skip
 
     def remove_all_rows(self, active: ActiveDefinition, progress: AttemptProgress) -> Machine[None]:
         """Delete the rows of the unit, except those that are kept: the source's table was emptied."""
@@ -187,50 +231,47 @@ class CopyMarkers:
             self._window = window
         return window
 
-    def _finish_copy(
-        self,
-        sweep: Sweep,
-        chunk: CopyChunk,
-        mark: LaneMark,
-        active: ActiveDefinition,
-        progress: AttemptProgress,
-    ) -> Machine[Sequence[QuarantineEntry]]:
-        """Release quarantined keys that the source has deleted, let the others be tried again, clear the
-        unit's debt, forget kept rows that the route no longer keeps, and move all lanes past the end of
-        the copy.
+    def _end_copy(
+        self, sweep: Sweep, chunk: CopyChunk, at: int, active: ActiveDefinition
+    ) -> Machine[tuple[list[Operation], Sequence[QuarantineEntry]]]:
+        """Return the operations of a copy's end, whose marker is at the offset `at`, and the entries of the
+        quarantine that are left.
+
+        Quarantined keys that the source has deleted are released, and the others are tried again. Kept rows
+        are forgotten if the route no longer keeps them.
         """
         begins = chunk.begins
         held = yield from retry_transient(lambda: ask_driver(ReadQuarantine()))
         existing: set[str] = set()
         if chunk.keys:
-            existing = yield from self._find_existing_keys(sweep, chunk, mark, active, held)
+            existing = yield from self._find_existing_keys(sweep, chunk, at, active, held)
         entries = dict(find_deleted_keys(active, held, begins, existing))
         free = yield from sweep.delete_rows_of_keys(list(entries))
         ids = [(entry.offset, entry.part) for key in free for entry in entries[key]]
         operations: list[Operation] = []
         if not chunk.keys:
-            operations += list_superseding_operations(active, begins, mark)
-        if changes_stored_definition(active, begins):
-            operations += _list_definition_operations(active, begins)
+            operations += list_superseding_operations(active, begins, at)
+        if must_forget_kept_rows(active):
+            operations.append(ForgetKeptRows())
         if ids:
-            why = f"deleted at the source, by the copy that ended at offset {mark[0]}"
-            operations.append(CloseQuarantine(ids, why))
+            operations.append(
+                CloseQuarantine(ids, f"deleted at the source, by the copy that ended at offset {at}")
+            )
         closed = set(ids)
         remaining = [entry for entry in held if (entry.offset, entry.part) not in closed]
         if can_recover(active):
-            again = list_keys_to_retry(remaining, format_entry_table(active), mark[0])
+            again = list_keys_to_retry(remaining, format_entry_table(active), at)
             places = {(entry.offset, entry.part): entry for entry in again}
             if places:
                 operations += [DropQuarantined(list(places)), QuarantineEvents(again)]
             remaining = [places.get((entry.offset, entry.part), entry) for entry in remaining]
-        yield from pass_together(progress, mark, operations)
-        return remaining
+        return operations, remaining
 
     def _find_existing_keys(
         self,
         sweep: Sweep,
         chunk: CopyChunk,
-        mark: LaneMark,
+        at: int,
         active: ActiveDefinition,
         held: Sequence[QuarantineEntry],
     ) -> Machine[set[str]]:
@@ -248,30 +289,24 @@ class CopyMarkers:
                 found.update(uncertain.intersection(map(format_entry_key, taken.keys)))
 
         if uncertain:
-            sweep.count_compared(mark[0] - begins)
-            yield from read_topic_after(self._spec.unit.topic, active, begins, mark[0], take)
+            sweep.count_compared(at - begins)
+            yield from read_topic_after(self._spec.unit.topic, active, begins, at, take)
         return found
 
 
-def changes_stored_definition(active: ActiveDefinition, begins: int) -> bool:
-    """Return whether the end of a copy that began at the offset `begins` changes the stored definition."""
-    return active.stored.is_debt_paid(begins) or must_forget_kept_rows(active)
-
-
-def _list_definition_operations(active: ActiveDefinition, begins: int) -> list[Operation]:
-    """Return the operations that clear the unit's debt, if it is paid, and forget its kept rows, if the route
-    no longer keeps them.
+def build_definition_after_copy(
+    active: ActiveDefinition, begins: int, sweep_since: int | None = None
+) -> StoredDefinition:
+    """Return the definition that is stored once a copy that began at the offset `begins` has ended: without
+    the debt, if the copy pays it, and without kept rows, if the route no longer keeps them.
     """
-    stored, forgets = active.stored, must_forget_kept_rows(active)
+    stored = replace(active.stored, sweep_since=sweep_since)
     if stored.is_debt_paid(begins):
         stored = replace(stored, removed=None)
-    if forgets:
-        stored = replace(stored, has_kept_rows=False)
-    written: list[Operation] = [WriteUnit(UnitState(stored.encode(), None, None))]
-    return [*written, ForgetKeptRows()] if forgets else written
+    return replace(stored, has_kept_rows=False) if must_forget_kept_rows(active) else stored
 
 
-def list_superseding_operations(active: ActiveDefinition, begins: int, mark: LaneMark) -> list[Operation]:
+def list_superseding_operations(active: ActiveDefinition, begins: int, at: int) -> list[Operation]:
     """Return the operations for rows that were displaced before the ending copy began: the copy has
     brought their values.
 
@@ -279,7 +314,7 @@ def list_superseding_operations(active: ActiveDefinition, begins: int, mark: Lan
     another source's row.
     """
     target = active.target
-    why = f"by the copy from offset {begins} to {mark[0]}"
+    why = f"by the copy from offset {begins} to {at}"
     return [SupersedeDisplaced(f"{target.schema}.{target.name}", begins, why)]
 
 

@@ -68,7 +68,8 @@ def _move_row(row: LaneProgress, mark: LaneMark, topic_id: str) -> LaneProgress:
 def _forget_lost_offsets(spec: UnitSpec, stored: StoredDefinition | None, begin: int) -> list[Operation]:
     why = f"the topic lost this event, and a copy that begins at offset {begin} brings the row again"
     operations: list[Operation] = [CloseQuarantineBefore(_AFTER_ALL_OFFSETS, why)]
-    if stored is not None and stored.removed is not None:
-        unpaid = replace(stored, removed=replace_struct(stored.removed, offset=-1))
+    if stored is not None and (stored.removed is not None or stored.sweep_since is not None):
+        removed = None if stored.removed is None else replace_struct(stored.removed, offset=-1)
+        unpaid = replace(stored, removed=removed, sweep_since=None)
         operations.append(WriteUnit(UnitState(unpaid.encode(), None, None)))
     return operations

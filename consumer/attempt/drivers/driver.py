@@ -5,19 +5,26 @@ records, and asks the target for definitions and progress.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from consumer.attempt import effects as fx
+from consumer.attempt.copies.key_sweep import KeySweep
 from consumer.attempt.copies.keys import KeyComparison
 from consumer.attempt.copies.keys_on_disk import ScratchKeys
 from consumer.attempt.effects import Binding, HandlerTable, Machine, T, TableSnapshot
 from consumer.attempt.evolution.in_target import resolve_target_place
 from consumer.attempt.readers.reader import RecordSlice
-from consumer.attempt.spec import DefinitionCache, UnitSpec, load_active_definition, resolve_definition
+from consumer.attempt.spec import (
+    DefinitionCache,
+    UnitAssignment,
+    UnitSpec,
+    load_active_definition,
+    resolve_definition,
+)
 from consumer.errors import TransientError
 from consumer.ordering.model import LaneProgress, QuarantineEntry, UnitState
 from consumer.tables.definition import ActiveDefinition
@@ -72,6 +79,8 @@ class AttemptInputs:
     """(table, keys) → see consumer.attempt.effects.AskSource."""
     is_assigned: Callable[[], bool] = lambda: True
     """Called during long operations; returns False once the unit should end here."""
+    key_sweeps: MutableMapping[UnitAssignment, KeySweep] = field(default_factory=dict)
+    """What the process remembers of units' key sweeps."""
     watch_transaction: Callable[[UnitSpec, int, SqlSession], AbstractContextManager[None]] = (
         lambda _spec, _number, _session: nullcontext()
     )
@@ -217,6 +226,12 @@ class AttemptDriver(Generic[C]):
     def _open_keys(self, _effect: fx.OpenKeys) -> KeyComparison:
         return open_keys(self._spec.scratch)
 
+    def _recall_key_sweep(self, _effect: fx.RecallKeySweep) -> KeySweep | None:
+        return self._inputs.key_sweeps.pop(self._spec.place, None)
+
+    def _remember_key_sweep(self, effect: fx.RememberKeySweep) -> None:
+        self._inputs.key_sweeps[self._spec.place] = effect.sweep
+
     def _require_assignment(self) -> None:
         """Raise TransientError if the unit should end here."""
         if not self._inputs.is_assigned():
@@ -242,6 +257,8 @@ class AttemptDriver(Generic[C]):
         fx.AskSource.bind_handler(_ask_source),
         fx.ReadClock.bind_handler(_read_clock),
         fx.OpenKeys.bind_handler(_open_keys),
+        fx.RecallKeySweep.bind_handler(_recall_key_sweep),
+        fx.RememberKeySweep.bind_handler(_remember_key_sweep),
     )
 
 

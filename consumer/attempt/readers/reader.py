@@ -68,6 +68,13 @@ class KeysRead:
 
 
 @dataclass(frozen=True, slots=True)
+class KeySweepBegun:
+    """A key sweep begins: a barrier at `mark`."""
+
+    mark: LaneMark
+
+
+@dataclass(frozen=True, slots=True)
 class TopicNotice:
     """An event that is neither row nor truncate (definition, stop, chunk marker): a barrier at `mark`."""
 
@@ -84,7 +91,7 @@ class SnapshotEnd:
     mark: LaneMark
 
 
-ReaderItem = RowBatch | Truncated | RowsRemoved | KeysRead | TopicNotice | SnapshotEnd
+ReaderItem = RowBatch | Truncated | RowsRemoved | KeysRead | KeySweepBegun | TopicNotice | SnapshotEnd
 
 
 class RecordReader(ABC):
@@ -241,6 +248,8 @@ class EnvelopeReader(RecordReader):
                 return Truncated(self._mark)
             case "p":
                 return RowsRemoved(self._mark, event)
+            case "k" if event.copy is not None:
+                return KeySweepBegun(self._mark)
             case "k":
                 active = self._active
                 if active is None or not active.is_key_given:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from consumer.attempt.copies.begin import find_begin
+from consumer.attempt.copies.key_sweep import KeySweep
 from consumer.attempt.copies.snapshots import find_newest_snapshot
 from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.lock_watch import LockWatch
@@ -30,6 +31,7 @@ from consumer.spark.pipeline import PipelineSettings
 from consumer.spark.worker import ConnectionCache
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.source_tables import find_source_keys, read_definition
+from consumer.tables.stored import is_sweeping
 from consumer.units.messages import OperationFailed, RangeApplied, UnitTakenOver
 from consumer.units.progress_checks import MAX_LIVE_BACKLOG
 from consumer.units.unit import UnitRef
@@ -41,12 +43,16 @@ MAX_DIRECT_EVENTS = 60_000
 """A takeover applies a backlog of up to this many events directly, because the catching-up query needs a
 second to start."""
 
+SWEEP_S = 0.5
+"""Seconds for which a range of events is followed by a comparison of ranges of a key sweep. So long the next
+events wait."""
+
 
 class DirectApplier:
     """Applies the units of one pipeline directly.
 
-    It keeps the units' active definitions, the number of takeovers that are running or queued, and the
-    aborted operations.
+    It keeps the units' active definitions, what it remembers of their key sweeps, the number of takeovers
+    that are running or queued, and the aborted operations.
     """
 
     def __init__(
@@ -62,6 +68,7 @@ class DirectApplier:
         self._locks = LockWatch(report_wait)
         self._reader = build_reader_settings(pipeline.bootstrap, pipeline.kafka_options)
         self._tables: dict[UnitAssignment, ActiveDefinition] = {}
+        self._key_sweeps: dict[UnitAssignment, KeySweep] = {}
         self._aborted: set[tuple[str, int]] = set()
         self._mutex = threading.Lock()
         self._taking = 0
@@ -83,7 +90,9 @@ class DirectApplier:
 
     def forget_definition(self, topic: str, assignment: int) -> None:
         """Forget the unit's active definition, so that it is read from the target again."""
-        self._tables.pop((ApplyUnit(self._pipeline.name, topic), assignment), None)
+        place = ApplyUnit(self._pipeline.name, topic), assignment
+        self._tables.pop(place, None)
+        self._key_sweeps.pop(place, None)
 
     def queue_takeover(self) -> None:
         """Count a requested takeover, which may have to wait for a thread."""
@@ -127,7 +136,7 @@ class DirectApplier:
             unit.topic, unit.assignment, taken.epoch, lowest.offset,
             position=lowest.position, commit_ts_ms=taken.commit_ts_ms,
         )  # fmt: skip
-        if took.offset + 1 >= end and (report := self._try_untried_keys(unit, taken, sessions)):
+        if took.offset + 1 >= end and (report := self._apply_no_records(unit, taken, sessions)):
             took = _add_report(took, report)
             if trouble := self._check_report(unit, taken.epoch, report, taken.lowest.offset, end):
                 return trouble
@@ -164,17 +173,19 @@ class DirectApplier:
         rows, _ = sessions.get_connection(0).read_progress(spec.unit)
         return replace(taken, rows=rows, lost=None)
 
-    def _try_untried_keys(
+    def _apply_no_records(
         self, unit: UnitRef, taken: TakeoverResult, sessions: ConnectionCache
     ) -> Report | None:
-        """Run an attempt without records if an earlier one left keys in quarantine untried.
+        """Run an attempt without records if an earlier one left keys in quarantine untried, or ranges of a
+        key sweep uncompared.
 
-        Otherwise they would wait for the next event of the topic. A target of events tries none.
+        Otherwise they would wait for the next event of the topic. A target of events has neither.
         """
         if find_target_kind(self._pipeline.target.type).events:
             return None
         entries = sessions.get_connection(0).read_quarantine(ApplyUnit(self._pipeline.name, unit.topic))
-        if not list_untried_keys(entries):
+        sweeping = taken.definition is not None and is_sweeping(taken.definition)
+        if not sweeping and not list_untried_keys(entries):
             return None
         end = taken.lowest.offset + 1
         return self._apply_records(self.build_spec(unit, taken.epoch, taken.was), sessions, end, end)
@@ -182,10 +193,10 @@ class DirectApplier:
     def apply_range(
         self, unit: UnitRef, epoch: int, sessions: ConnectionCache, start: int, end: int
     ) -> RangeApplied | OperationFailed:
-        """Apply one range of [start, end), which is not empty."""
-        report = self._apply_records(
-            self.build_spec(unit, epoch), sessions, start, min(start + MAX_LIVE_BACKLOG, end)
-        )
+        """Apply one range of [start, end). If it is empty, only what waits for no record is done."""
+        upto = min(start + MAX_LIVE_BACKLOG, end)
+        sweep_s = SWEEP_S if upto == end else 0.0  # otherwise events wait
+        report = self._apply_records(self.build_spec(unit, epoch), sessions, start, upto, sweep_s)
         trouble = self._check_report(unit, epoch, report, start, end)
         return trouble or RangeApplied(unit.topic, unit.assignment, report, end - (report.offset + 1))
 
@@ -206,7 +217,8 @@ class DirectApplier:
             return OperationFailed(
                 unit.topic, unit.assignment, report.message, should_retry=True, epoch=epoch
             )
-        return self._explain_no_records(unit, epoch, start, end) if report.offset < start else None
+        is_stuck = report.offset < start < end
+        return self._explain_no_records(unit, epoch, start, end) if is_stuck else None
 
     def _explain_no_records(self, unit: UnitRef, epoch: int, start: int, end: int) -> OperationFailed:
         """Return the failure of a unit if [start, end) of its topic was read and held no record: its
@@ -223,11 +235,12 @@ class DirectApplier:
             f"connector, and {START_OVER}",
         )
 
-    def _apply_records(self, spec: UnitSpec, sessions: ConnectionCache, start: int, end: int) -> Report:
+    def _apply_records(
+        self, spec: UnitSpec, sessions: ConnectionCache, start: int, end: int, sweep_s: float = 0.0
+    ) -> Report:
+        small_batch = min(MAX_LIVE_BACKLOG, spec.limits.max_gather)  # one transaction, if possible
         return apply_topic(
-            replace(
-                spec, small_batch=min(MAX_LIVE_BACKLOG, spec.limits.max_gather), patient=True
-            ),  # one transaction, if possible
+            replace(spec, small_batch=small_batch, patient=True, sweep_s=sweep_s),
             sessions,
             self._make_inputs(spec, start, end),
             self._tables,
@@ -247,6 +260,7 @@ class DirectApplier:
             ask_source=lambda table, keys: find_source_keys(
                 self._pipeline.debezium[spec.source], spec.source, table, keys
             ),
+            key_sweeps=self._key_sweeps,
             is_assigned=lambda: (topic, assigned) not in self._aborted,
             watch_transaction=self._locks.watch_transaction,
         )
@@ -269,5 +283,5 @@ def _add_report(took: UnitTakenOver, report: Report) -> UnitTakenOver:
         took, offset=report.offset, position=report.position, applied=took.applied + report.applied,
         held=took.held + report.held, displaced=took.displaced + report.displaced,
         lanes=took.lanes.merge(report.lanes), commit_ts_ms=max(took.commit_ts_ms, report.commit_ts_ms),
-        trial_in_s=report.trial_in_s,
+        trial_in_s=report.trial_in_s, sweeping=report.sweeping,
     )  # fmt: skip

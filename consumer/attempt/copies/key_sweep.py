@@ -1,0 +1,121 @@
+"""The ranges of a key sweep that a unit has passed and not yet compared
+(docs/adr/0041-partition-retention.md).
+
+The marker of a chunk says which keys of its range exist: those that a `k` event or a row event after `since`
+leaves. That stays right at every later offset, because every change is an event. So a unit need not compare
+a range at its marker. It compares ranges between two batches, when all lanes are at one offset, for a part of
+a second at a time; the table's own events wait no longer than that, however many rows a range has lost.
+
+A `KeySweep` is what a process remembers of it. The unit's row in the target has the offset after which ranges
+are not compared (`StoredDefinition.sweep_since`), from which the topic gives the same again. Without I/O.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from consumer.attempt.copies.keys import KEYS_PER_PAGE
+from consumer.attempt.copies.keys_on_disk import MAX_KEYS_IN_MEMORY
+from consumer.attempt.copies.marker import CopyChunk, build_copy_chunk, is_key_marker
+from consumer.attempt.copies.window import note_changes
+from consumer.attempt.readers.reader import (
+    KeysRead,
+    KeySweepBegun,
+    ReaderItem,
+    RowBatch,
+    TopicNotice,
+)
+from consumer.ordering.model import TargetTable
+from consumer.tables.definition import ActiveDefinition
+from consumer.tables.router import make_key_function
+from schemas.table.model import Key
+
+
+@dataclass(slots=True)
+class PassedRange:
+    """The range of a chunk whose marker, at the offset `at`, the unit has passed."""
+
+    chunk: CopyChunk
+    at: int
+    keys: set[Key] | None
+    """The target's keys of the chunk; None: they were too many to keep, and are read again."""
+    after: Key | None
+    """The target's key up to which the range is compared."""
+    doubted: list[Key] = field(default_factory=list)
+    """Keys of the target up to `after` that are not among `keys`, and were not looked at since."""
+    deleted: int = 0
+
+
+@dataclass(slots=True)
+class KeySweep:
+    """The ranges that a unit has passed, in their order, and what later events say of them.
+
+    `upto`: the offset of the last record that it knows. `ongoing`: a key sweep has begun, and its last marker
+    has not come.
+    """
+
+    upto: int
+    ongoing: bool = True
+    ranges: deque[PassedRange] = field(default_factory=deque)
+    _read: list[tuple[int, Sequence[Key]]] = field(default_factory=list)
+    _rows: dict[Key, int] = field(default_factory=dict)  # → the offset of the event that leaves the row
+    _offset: int = -1
+
+    def note_taken(self, taken: ReaderItem, topic: str, active: ActiveDefinition) -> None:
+        """Take an item of the reader, in topic order."""
+        self.upto = taken.mark[0]
+        if isinstance(taken, RowBatch):
+            self._note_rows(taken, active.target)
+        elif isinstance(taken, KeysRead):
+            self._read.append((self.upto, taken.keys))
+        elif isinstance(taken, KeySweepBegun):
+            self.ongoing = True
+        elif isinstance(taken, TopicNotice) and is_key_marker(taken.event):
+            self._note_marker(build_copy_chunk(topic, taken.event), active)
+
+    def _note_rows(self, batch: RowBatch, target: TargetTable) -> None:
+        key_of = make_key_function(target)
+        for change in batch.changes:
+            self._offset = change.id[0]
+            note_changes((change,), key_of, self._note_key)
+
+    def _note_key(self, key: Key, exists: bool) -> None:
+        if exists:
+            self._rows[key] = self._offset
+        else:
+            self._rows.pop(key, None)
+
+    def _note_marker(self, chunk: CopyChunk | None, active: ActiveDefinition) -> None:
+        if chunk is None:
+            return
+        keys: set[Key] | None = {key for offset, some in self._read if offset > chunk.since for key in some}
+        self._read = []
+        if self.ranges and sum(len(each.keys or ()) for each in self.ranges) > MAX_KEYS_IN_MEMORY:
+            keys = None
+        if not self.ranges:  # no range needs what older events left
+            self._rows = {key: offset for key, offset in self._rows.items() if offset > chunk.since}
+        after = None if chunk.after is None else active.convert_keys([chunk.after])[0]
+        self.ranges.append(PassedRange(chunk, self.upto, keys, after))
+        if chunk.last:
+            self.ongoing = False
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether the keys of later events are too many to keep."""
+        return len(self._rows) > MAX_KEYS_IN_MEMORY
+
+    def note_page(self, page: Sequence[Key]) -> None:
+        """Note the target's next keys of the first range."""
+        first = self.ranges[0]
+        living = first.keys or set()
+        first.after, first.doubted = page[-1], [key for key in page if key not in living]
+
+    def select_dead_keys(self) -> list[Key]:
+        """Take at most `KEYS_PER_PAGE` of the first range's doubted keys, and return those that no longer
+        exist at the source.
+        """
+        first = self.ranges[0]
+        some, first.doubted = first.doubted[:KEYS_PER_PAGE], first.doubted[KEYS_PER_PAGE:]
+        return [key for key in some if self._rows.get(key, -1) <= first.chunk.since]

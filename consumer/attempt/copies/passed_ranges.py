@@ -1,0 +1,75 @@
+"""Compares the ranges that a key sweep has passed with the target (consumer.attempt.copies.key_sweep)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from consumer.attempt.copies.key_sweep import KeySweep, PassedRange
+from consumer.attempt.copies.sweep import BoundRefusedError, read_topic_after
+from consumer.attempt.effects import ListKeys, Machine, ask_driver
+from consumer.attempt.readers.reader import KeysRead, ReaderItem
+from consumer.errors import RefusedError
+from consumer.tables.definition import ActiveDefinition
+from consumer.tables.router import build_key_table
+from schemas.table.model import Key
+
+RemoveKeys = Callable[[Sequence[Key]], Machine[int]]
+"""(keys) → a `Machine` that deletes the rows of these keys, unless they are kept, in one transaction that
+guards the unit's progress, and returns the number of deleted rows."""
+
+
+def compare_page(
+    sweep: KeySweep, active: ActiveDefinition, topic: str, remove: RemoveKeys
+) -> Machine[PassedRange | None]:
+    """Compare a page of the first range's keys with the target, or delete some of its rows that no longer
+    exist at the source. Return the range, which is dropped, if it has no more keys.
+
+    All lanes are at the offset `sweep.upto`. Raises BoundRefusedError if the target refuses a bound.
+    """
+    passed = sweep.ranges[0]
+    if passed.keys is None:
+        passed.keys = yield from _read_chunk_again(passed, active, topic)
+    if not passed.doubted:
+        page = yield from _fetch_page(passed, active)
+        if not page or page[-1] == passed.after:
+            return sweep.ranges.popleft()
+        sweep.note_page(page)
+    if dead := sweep.select_dead_keys():
+        passed.deleted += yield from remove(dead)
+    return None
+
+
+def _fetch_page(passed: PassedRange, active: ActiveDefinition) -> Machine[Sequence[Key]]:
+    upto = passed.chunk.upto
+    bound = None if upto is None else active.convert_keys([upto])[0]
+    table = build_key_table(active.target)
+    try:
+        return (yield from ask_driver(ListKeys(table, passed.after, bound, active.routed.where)))
+    except RefusedError as error:
+        if passed.after is None and bound is None:
+            raise
+        raise BoundRefusedError(str(error)) from error
+
+
+def _read_chunk_again(passed: PassedRange, active: ActiveDefinition, topic: str) -> Machine[set[Key]]:
+    keys: set[Key] = set()
+
+    def take(taken: ReaderItem) -> None:
+        if isinstance(taken, KeysRead):
+            keys.update(taken.keys)
+
+    yield from read_topic_after(topic, active, passed.chunk.since, passed.at, take)
+    return keys
+
+
+def read_key_sweep(topic: str, active: ActiveDefinition, since: int, upto: int) -> Machine[KeySweep]:
+    """Return the key sweep of a unit at the offset `upto` that has compared all ranges up to the event at
+    `since`.
+    """
+    sweep = KeySweep(since)
+    if upto > since:
+        yield from read_topic_after(
+            topic, active, since, upto + 1, lambda taken: sweep.note_taken(taken, topic, active)
+        )
+    sweep.upto = upto
+    return sweep

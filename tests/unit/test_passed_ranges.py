@@ -1,0 +1,304 @@
+"""The ranges of a key sweep that a unit has passed: they are compared between two batches, here a page at a
+time (docs/adr/0041-partition-retention.md)."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from consumer.attempt.copies import key_sweep
+from consumer.attempt.drivers import threads
+from consumer.attempt.reports import CopyNeed
+from consumer.tables.stored import decode_stored
+from tests.kits.apply import FakeSource
+from tests.kits.copy import CopyOf
+from tests.kits.unit_apply import rows_of
+from tests.kits.unit_copies import STOP, CopyBench, benched, copy_of
+
+PAGE = 2
+"""Number of keys of a page."""
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "KEYS_PER_FETCH", PAGE)
+    monkeypatch.setattr(key_sweep, "KEYS_PER_PAGE", 1)
+
+
+def filled(count: int = 8, **options: Any) -> tuple[CopyBench, FakeSource]:
+    bench, source = benched(sweep_s=0.0, **options)
+    bench.write([source.put(source.row(n, f"{n}@x", 1)) for n in range(count)])
+    return bench, source
+
+
+def sweep_of(source: FakeSource, topic: list[bytes], **options: Any) -> CopyOf:
+    return copy_of(source, topic, keys=True, id="sweep-1", **options)
+
+
+def since(bench: CopyBench) -> int | None:
+    return decode_stored(bench.target.state.unit.definition or "").sweep_since
+
+
+def has_debt(bench: CopyBench) -> bool:
+    return decode_stored(bench.target.state.unit.definition or "").removed is not None
+
+
+def settle(bench: CopyBench) -> int:
+    """Apply until nothing is left to compare; return the number of attempts."""
+    for attempts in range(1, 200):
+        report = bench.apply()
+        assert report.state == "ok", report.message
+        if not report.trial_in_s:
+            return attempts
+    raise AssertionError("the ranges never end")
+
+
+def test_events_behind_a_marker_do_not_wait_for_its_range() -> None:
+    bench, source = filled(40)
+    bench.write([source.remove_rows(*range(30))])
+    sweep_of(source, bench.topic, limit=50).all()
+    bench.write([source.put(source.row(35, "35@y", 2))])
+    report = bench.apply()
+    assert report.trial_in_s > 0, "and the rest of the range needs no further record"
+    rows = {row[0]: row for row in bench.target.rows_of()}
+    assert rows[35][1] == "35@y"
+    assert len(rows) == 39, "a page was compared, and a row deleted"
+    assert has_debt(bench)
+    assert settle(bench) > 20
+    assert bench.target.rows_of() == rows_of(source)
+    assert not has_debt(bench)
+    assert since(bench) is None
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+def test_rows_written_while_a_range_is_compared_stay(remembers: bool) -> None:
+    """`remembers`: whether the process does; otherwise it reads the topic again."""
+    bench, source = filled(20)
+    bench.write([source.remove_rows(*range(15))])
+    sweep_of(source, bench.topic, limit=30).all()
+    for key in range(14, -1, -1):
+        bench.write([source.put(source.row(key, f"{key}@again", 2))])
+        if key % 3 == 0:
+            bench.write([source.delete(key)])
+        if not remembers:
+            bench.key_sweeps.clear()
+        assert bench.apply().state == "ok"
+    settle(bench)
+    assert bench.target.rows_of() == rows_of(source)
+    assert not has_debt(bench)
+
+
+def test_a_remembered_range_is_not_believed_at_another_offset() -> None:
+    """The unit was applied by another process meanwhile."""
+    bench, source = filled(20)
+    bench.write([source.remove_rows(*range(15))])
+    sweep_of(source, bench.topic, limit=30).all()
+    assert bench.apply().state == "ok"
+    old = dict(bench.key_sweeps)
+    assert old
+    bench.key_sweeps.clear()
+    bench.write([source.put(source.row(12, "12@again", 2))])
+    assert bench.apply().state == "ok"
+    bench.key_sweeps.clear()
+    bench.key_sweeps.update(old)
+    settle(bench)
+    assert bench.target.rows_of() == rows_of(source)
+
+
+def test_what_a_process_remembers_spares_reading_the_topic_again() -> None:
+    bench, source = filled(20)
+    bench.write([source.remove_rows(*range(15))])
+    sweep_of(source, bench.topic, limit=30).all()
+    assert bench.apply().state == "ok"
+    assert bench.reads == 0
+    settle(bench)
+    assert bench.reads == 0
+
+
+def test_ranges_whose_keys_are_too_many_to_keep_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_sweep, "MAX_KEYS_IN_MEMORY", 25)
+    bench, source = filled(60)
+    bench.write([source.remove_rows(*range(0, 60, 3))])
+    sweep_of(source, bench.topic, limit=10).all()
+    assert bench.apply().state == "ok"
+    (sweep,) = bench.key_sweeps.values()
+    assert [each.keys is None for each in sweep.ranges].count(True) >= 1
+    settle(bench)
+    assert bench.target.rows_of() == rows_of(source)
+    assert not has_debt(bench)
+
+
+def test_later_rows_that_are_too_many_to_keep_end_the_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_sweep, "MAX_KEYS_IN_MEMORY", 25)
+    bench, source = filled(20)
+    bench.write([source.remove_rows(*range(10))])
+    sweep = sweep_of(source, bench.topic, limit=5)
+    sweep.begin()
+    sweep.emit()
+    bench.write([source.put(source.row(n, None, 1)) for n in range(100, 140)])
+    assert bench.apply().state == "ok"
+    assert since(bench) is None, "ranges that come later are compared at their markers"
+    while not sweep.done:
+        sweep.emit()
+    settle(bench)
+    assert bench.target.rows_of() == rows_of(source)
+    assert not has_debt(bench)
+
+
+@pytest.mark.parametrize("what", ["truncated", "altered", "copied"])
+def test_ranges_are_compared_before_an_event_that_ends_them(what: str) -> None:
+    bench, source = filled(20)
+    bench.write([source.remove_rows(*range(15))])
+    sweep_of(source, bench.topic, limit=30).all()
+    if what == "truncated":
+        bench.write([source.truncate()])
+    elif what == "altered":
+        bench.write([source.definition()])
+    else:
+        copy_of(source, bench.topic).all()
+    bench.write([source.put(source.row(3, "3@again", 2))])
+    assert bench.apply().state == "ok"
+    assert since(bench) is None
+    assert bench.target.rows_of() == rows_of(source)
+    assert not has_debt(bench)
+
+
+def test_an_impatient_attempt_does_not_compare_all_ranges_before_such_an_event() -> None:
+    bench, source = filled(20)
+    bench.write([source.remove_rows(*range(15))])
+    sweep_of(source, bench.topic, limit=30).all()
+    bench.write([source.truncate()])
+    bench.patient = False
+    report = bench.apply()
+    assert (report.state, report.long) == ("behind", True)
+    bench.patient = True
+    bench.take_over()
+    assert bench.apply().state == "ok"
+    assert bench.target.rows_of() == []
+    assert not has_debt(bench)
+
+
+def test_a_restart_compares_no_range_twice() -> None:
+    bench, source = filled(40)
+    bench.write([source.remove_rows(*range(10))])
+    sweep = sweep_of(source, bench.topic, limit=10)
+    sweep.all()
+    marks = []
+    for _ in range(200):
+        if not bench.apply().trial_in_s:
+            break
+        marks.append(since(bench))
+    assert sorted({*marks} - {None}) == [sweep.begins, *sweep.markers[2:-1]]
+
+
+def test_a_sweep_that_begins_before_the_last_one_is_compared_needs_no_marker_to_wait() -> None:
+    bench, source = filled(8)
+    bench.write([source.remove_rows(0)])
+    sweep_of(source, bench.topic, limit=30).all()
+    bench.write([source.remove_rows(1)])
+    later = sweep_of(source, bench.topic, limit=30)
+    later.begin()
+    settle(bench)
+    assert since(bench) is not None
+    while not later.done:
+        later.emit()
+    assert bench.apply().trial_in_s > 0
+    settle(bench)
+    assert bench.target.rows_of() == rows_of(source)
+
+
+def test_a_unit_that_skips_to_a_copy_leaves_the_ranges_to_it() -> None:
+    bench, source = filled(20)
+    bench.write([source.remove_rows(*range(15))])
+    sweep_of(source, bench.topic, limit=30).all()
+    assert bench.apply().state == "ok"
+    assert since(bench) is not None
+    source.put(source.row(3, "3@lost", 2))  # a gap, which no reader passes
+    bench.write([source.event("m", stop=STOP)])
+    copy_of(source, bench.topic).all()
+    bench.key_sweeps.clear()
+    bench.take_over()
+    settle(bench)
+    assert since(bench) is None
+    assert bench.target.rows_of() == rows_of(source)
+    assert not has_debt(bench)
+
+
+def test_a_range_whose_events_kafka_has_deleted_needs_a_copy() -> None:
+    bench, source = filled(20)
+    bench.write([source.remove_rows(*range(15))])
+    sweep = sweep_of(source, bench.topic, limit=30)
+    sweep.all()
+    assert bench.apply().state == "ok"
+    bench.key_sweeps.clear()
+    bench.expired = len(bench.topic)
+    report = bench.apply(len(bench.topic))
+    assert report.state == "stopped"
+    assert isinstance(report.copy, CopyNeed)
+    assert report.copy.cause == "gap"
+
+
+def test_the_next_sweep_begins_while_ranges_of_the_last_one_are_left() -> None:
+    bench, source = filled(20)
+    bench.write([source.remove_rows(*range(8))])
+    sweep_of(source, bench.topic, limit=30).all()
+    assert bench.apply().state == "ok"
+    bench.write([source.remove_rows(*range(8, 14))])
+    sweep_of(source, bench.topic, limit=4).all()
+    settle(bench)
+    assert bench.target.rows_of() == rows_of(source)
+    assert not has_debt(bench)
+    assert since(bench) is None
+
+
+def test_keys_of_a_chunk_without_a_marker_do_not_count_for_the_next_sweep() -> None:
+    """Capture ended between a chunk's keys and its marker; then a statement removed one of them."""
+    bench, source = filled(8)
+    bench.write([source.remove_rows(0)])
+    broken = sweep_of(source, bench.topic, limit=30)
+    broken.begin()
+    broken._add(broken._snapshot(source.event("k", keys=((1,), (2,)))))
+    bench.write([source.remove_rows(1)])
+    sweep_of(source, bench.topic, limit=30).all()
+    settle(bench)
+    assert bench.target.rows_of() == rows_of(source)
+
+
+def test_random_histories_of_processes_end_as_the_source() -> None:
+    for seed in range(60):
+        rng = random.Random(seed)
+        bench, source = filled(12, lanes=rng.choice((1, 4)))
+        sweep: CopyOf | None = None
+        for _ in range(40):
+            step = rng.random()
+            if step < 0.12 and len(source.rows) > 3:
+                bench.write([source.remove_rows(*rng.sample(sorted(source.rows), 3))])
+            elif step < 0.4:
+                key = rng.randrange(16)
+                bench.write([source.put(source.row(key, f"{key}@{rng.random()}", rng.randrange(99)))])
+            elif step < 0.5 and source.rows:
+                bench.write([source.delete(rng.choice(sorted(source.rows)))])
+            elif step < 0.53 and sweep is None:
+                bench.write([source.truncate() if rng.random() < 0.5 else source.definition()])
+            elif sweep is None:
+                sweep = sweep_of(source, bench.topic, limit=rng.randrange(1, 9))
+                sweep.begin()
+            else:
+                sweep.emit()
+                sweep = None if sweep.done else sweep
+            if rng.random() < 0.1:
+                bench.key_sweeps.clear()
+                bench.take_over()
+            if rng.random() < 0.4:
+                assert bench.apply().state == "ok"
+                missing = {row[0] for row in rows_of(source)} - {row[0] for row in bench.target.rows_of()}
+                assert not missing, "no row that the source has is ever missing"
+        while sweep is not None and not sweep.done:
+            sweep.emit()
+        sweep_of(source, bench.topic).all()
+        settle(bench)
+        assert bench.target.rows_of() == rows_of(source), seed
+        assert not has_debt(bench)
+        assert since(bench) is None
