@@ -113,7 +113,7 @@ class AttemptState:
             self.active_definition = dataclasses.replace(
                 self.active_definition, stored=stored, text=stored.encode()
             )
-        self.changes.before = stored
+        self.changes.note_stored(stored)
 
     def compare_passed_ranges(self) -> Machine[None]:
         """Compare ranges of a key sweep with the target for a while, after all lanes have drained."""
@@ -121,7 +121,8 @@ class AttemptState:
         if active is None or active.stored.sweep_since is None:
             return
         if self.spec.sweep_s is None:
-            self.sweeping, self.trial_in_s = True, SWEEP_PAUSE_S
+            self.sweeping = True
+            self.trial_in_s = SWEEP_PAUSE_S
             return
         if self.progress.level:  # otherwise a crash has left lanes beyond the records of this attempt
             stored, held = yield from self.copies.compare_passed_ranges(active, self.progress)
@@ -152,7 +153,7 @@ class AttemptState:
         stored, held = yield from self.copies.compare_passed_ranges(active, self.progress, to_the_end=True)
         stored = dataclasses.replace(stored, sweep_since=None)
         yield from self.progress.commit_guarded([WriteUnit(UnitState(stored.encode(), None, None))])
-        self.copies.key_sweep = None
+        self.copies.forget_key_sweep()
         self.replace_stored(stored)
         if held is not None:
             yield from self.set_quarantine(held)

@@ -344,8 +344,8 @@ class OpenKeys(Effect[KeyComparison]):
 
 
 @dataclass(frozen=True, slots=True)
-class RecallKeySweep(Effect[KeySweep | None]):
-    """Return what the process remembers of the unit's key sweep, which it forgets; None: nothing."""
+class TakeKeySweep(Effect[KeySweep | None]):
+    """Take what the process remembers of the unit's key sweep, which it forgets; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)

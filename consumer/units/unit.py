@@ -138,7 +138,8 @@ class LocalUnit:
         """Note what an attempt has left: keys or ranges that need an attempt in `in_s` seconds without
         further records (0: none), and whether a key sweep is under way.
         """
-        self.trial_at, self.sweeping = now + in_s if in_s else None, sweeping
+        self.trial_at = now + in_s if in_s else None
+        self.sweeping = sweeping
 
     def is_trial_due(self, now: float) -> bool:
         """Return whether an attempt without further records is due."""

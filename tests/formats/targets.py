@@ -65,6 +65,7 @@ def _stored() -> StoredDefinition:
         snapshot=(17, 18),
         removed=sample(RemovedRows),
         has_kept_rows=True,
+        sweep_since=4713,
     )
 
 

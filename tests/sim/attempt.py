@@ -169,7 +169,7 @@ class Attempt(AttemptActors):
         exact = self.world.one_case and self.target.shown("a") == "a"
         return replace(active, ordered=ordered, shown_alike=ordered and exact)
 
-    def _recall_key_sweep(self, _effect: fx.RecallKeySweep) -> KeySweep | None:
+    def _take_key_sweep(self, _effect: fx.TakeKeySweep) -> KeySweep | None:
         return self._key_sweeps.pop(self.spec.place, None)
 
     def _remember_key_sweep(self, effect: fx.RememberKeySweep) -> None:
@@ -241,7 +241,7 @@ class Attempt(AttemptActors):
         after_a_step(fx.FindBegin, _find_begin),
         unmet(fx.FindSnapshot, "only Debezium's snapshots are found so, and rowlock captures here"),
         at_once(fx.OpenKeys, lambda *_: MemoryKeys()),
-        at_once(fx.RecallKeySweep, _recall_key_sweep),
+        at_once(fx.TakeKeySweep, _take_key_sweep),
         at_once(fx.RememberKeySweep, _remember_key_sweep),
         after_a_step(fx.Sleep, lambda *_: None),
         at_once(fx.ReadClock, lambda self, _: self.target.now_s),

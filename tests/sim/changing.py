@@ -664,7 +664,7 @@ class Run(AttemptActors):
         after_a_step(fx.FindBegin, _find_begin),
         unmet(fx.FindSnapshot, NO_DEBEZIUM),
         unmet(fx.OpenKeys, NO_MARKER),
-        unmet(fx.RecallKeySweep, NO_MARKER),
+        unmet(fx.TakeKeySweep, NO_MARKER),
         unmet(fx.RememberKeySweep, NO_MARKER),
         after_a_step(fx.Sleep, lambda *_: None),
         at_once(fx.ReadClock, lambda *_: 0.0),

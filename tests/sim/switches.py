@@ -297,9 +297,7 @@ def _reads_nothing(_topic: str, _active: ActiveDefinition, _since: int, upto: in
 
 
 def _any_row(self: KeySweep) -> list[Key]:
-    first = self.ranges[0]
-    some, first.doubted = first.doubted, []
-    return [key for key in some if key not in self._rows]
+    return [key for key in self.ranges[0].take_doubted_keys(99) if key not in self._rows]
 
 
 def _any_begin(raw: bytes) -> EventEnvelope | None:

@@ -14,12 +14,12 @@ import structlog
 from consumer.attempt.copies.key_sweep import KeySweep, PassedRange
 from consumer.attempt.copies.keys_on_disk import MAX_KEYS_IN_MEMORY
 from consumer.attempt.copies.marker import CopyChunk
-from consumer.attempt.copies.passed_ranges import compare_page, read_key_sweep
+from consumer.attempt.copies.passed_ranges import compare_range, read_key_sweep
 from consumer.attempt.copies.quarantined_keys import find_deleted_keys, format_entry_table
 from consumer.attempt.copies.removal import must_forget_kept_rows, remove_rows
 from consumer.attempt.copies.sweep import MAX_QUICK_SWEEP_KEYS, BoundRefusedError, Sweep, read_topic_after
 from consumer.attempt.copies.window import KeyWindow
-from consumer.attempt.effects import Machine, ReadClock, ReadQuarantine, RecallKeySweep, ask_driver
+from consumer.attempt.effects import Machine, ReadClock, ReadQuarantine, TakeKeySweep, ask_driver
 from consumer.attempt.operations import (
     CloseQuarantine,
     DropQuarantined,
@@ -62,13 +62,19 @@ class CopyMarkers:
 
     def begin_attempt(self, active: ActiveDefinition | None, progress: AttemptProgress) -> Machine[None]:
         """Begin an attempt, which may have another definition or layout."""
-        self._window, sweep, self.key_sweep = None, self.key_sweep, None
+        self._window = None
+        sweep = self.key_sweep
+        self.forget_key_sweep()
         if active is None or active.stored.sweep_since is None:
             return
         if sweep is None:
-            sweep = yield from ask_driver(RecallKeySweep())
+            sweep = yield from ask_driver(TakeKeySweep())
         if sweep is not None and progress.level and progress.lowest.offset == sweep.upto:
             self.key_sweep = sweep
+
+    def forget_key_sweep(self) -> None:
+        """Forget the ranges that are noted."""
+        self.key_sweep = None
 
     def begin_key_sweep(self, offset: int) -> None:
         """Note the ranges of a key sweep that begins at `offset`, if none are noted."""
@@ -98,7 +104,7 @@ class CopyMarkers:
         sweep = yield from self._get_key_sweep(active, progress)
         began = yield from ask_driver(ReadClock())
         while sweep.ranges:
-            passed = yield from self._compare_page(sweep, active, progress)
+            passed = yield from self._compare_range(sweep, active, progress)
             if passed is not None:
                 self._log_deleted(active, passed.chunk, passed.deleted)
                 stored = replace(stored, sweep_since=passed.at)
@@ -128,7 +134,7 @@ class CopyMarkers:
             self.key_sweep = yield from read_key_sweep(topic, active, since, upto)
         return self.key_sweep or KeySweep(upto)
 
-    def _compare_page(
+    def _compare_range(
         self, sweep: KeySweep, active: ActiveDefinition, progress: AttemptProgress
     ) -> Machine[PassedRange | None]:
         """Compare a page of the first range; return the range if it has no more keys.
@@ -138,7 +144,7 @@ class CopyMarkers:
         topic = self._spec.unit.topic
         try:
             return (
-                yield from compare_page(
+                yield from compare_range(
                     sweep, active, topic, lambda keys: remove_rows(progress, active, active.target, keys)
                 )
             )
@@ -148,7 +154,7 @@ class CopyMarkers:
                 chunk.begins, sweep.upto + 1, None if chunk.last else chunk.upto
             )
             passed = sweep.ranges.popleft()
-            passed.deleted += deleted
+            passed.count_deleted(deleted)
             return passed
 
     def _end_key_sweep(

@@ -47,6 +47,25 @@ class PassedRange:
     """Keys of the target up to `after` that are not among `keys`, and were not looked at since."""
     deleted: int = 0
 
+    def note_keys(self, keys: set[Key]) -> None:
+        """Note the keys of the chunk, which have been read again."""
+        self.keys = keys
+
+    def note_page(self, page: Sequence[Key]) -> None:
+        """Note the next keys of the target."""
+        living = self.keys or set()
+        self.after = page[-1]
+        self.doubted = [key for key in page if key not in living]
+
+    def take_doubted_keys(self, most: int) -> list[Key]:
+        """Return the next doubted keys, at most `most`; they are looked at now."""
+        some = self.doubted[:most]
+        self.doubted = self.doubted[most:]
+        return some
+
+    def count_deleted(self, rows: int) -> None:
+        self.deleted += rows
+
 
 @dataclass(slots=True)
 class KeySweep:
@@ -106,16 +125,14 @@ class KeySweep:
         """Return whether the keys of later events are too many to keep."""
         return len(self._rows) > MAX_KEYS_IN_MEMORY
 
-    def note_page(self, page: Sequence[Key]) -> None:
-        """Note the target's next keys of the first range."""
-        first = self.ranges[0]
-        living = first.keys or set()
-        first.after, first.doubted = page[-1], [key for key in page if key not in living]
-
     def select_dead_keys(self) -> list[Key]:
         """Take at most `KEYS_PER_PAGE` of the first range's doubted keys, and return those that no longer
         exist at the source.
         """
         first = self.ranges[0]
-        some, first.doubted = first.doubted[:KEYS_PER_PAGE], first.doubted[KEYS_PER_PAGE:]
+        some = first.take_doubted_keys(KEYS_PER_PAGE)
         return [key for key in some if self._rows.get(key, -1) <= first.chunk.since]
+
+    def pass_records(self, upto: int) -> None:
+        """Note that the records up to the offset `upto` say nothing more."""
+        self.upto = upto

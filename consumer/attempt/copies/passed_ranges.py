@@ -18,7 +18,7 @@ RemoveKeys = Callable[[Sequence[Key]], Machine[int]]
 guards the unit's progress, and returns the number of deleted rows."""
 
 
-def compare_page(
+def compare_range(
     sweep: KeySweep, active: ActiveDefinition, topic: str, remove: RemoveKeys
 ) -> Machine[PassedRange | None]:
     """Compare a page of the first range's keys with the target, or delete some of its rows that no longer
@@ -28,14 +28,14 @@ def compare_page(
     """
     passed = sweep.ranges[0]
     if passed.keys is None:
-        passed.keys = yield from _read_chunk_again(passed, active, topic)
+        passed.note_keys((yield from _read_chunk_again(passed, active, topic)))
     if not passed.doubted:
         page = yield from _fetch_page(passed, active)
         if not page or page[-1] == passed.after:
             return sweep.ranges.popleft()
-        sweep.note_page(page)
+        passed.note_page(page)
     if dead := sweep.select_dead_keys():
-        passed.deleted += yield from remove(dead)
+        passed.count_deleted((yield from remove(dead)))
     return None
 
 
@@ -71,5 +71,5 @@ def read_key_sweep(topic: str, active: ActiveDefinition, since: int, upto: int) 
         yield from read_topic_after(
             topic, active, since, upto + 1, lambda taken: sweep.note_taken(taken, topic, active)
         )
-    sweep.upto = upto
+    sweep.pass_records(upto)
     return sweep

@@ -226,7 +226,7 @@ class AttemptDriver(Generic[C]):
     def _open_keys(self, _effect: fx.OpenKeys) -> KeyComparison:
         return open_keys(self._spec.scratch)
 
-    def _recall_key_sweep(self, _effect: fx.RecallKeySweep) -> KeySweep | None:
+    def _take_key_sweep(self, _effect: fx.TakeKeySweep) -> KeySweep | None:
         return self._inputs.key_sweeps.pop(self._spec.place, None)
 
     def _remember_key_sweep(self, effect: fx.RememberKeySweep) -> None:
@@ -257,7 +257,7 @@ class AttemptDriver(Generic[C]):
         fx.AskSource.bind_handler(_ask_source),
         fx.ReadClock.bind_handler(_read_clock),
         fx.OpenKeys.bind_handler(_open_keys),
-        fx.RecallKeySweep.bind_handler(_recall_key_sweep),
+        fx.TakeKeySweep.bind_handler(_take_key_sweep),
         fx.RememberKeySweep.bind_handler(_remember_key_sweep),
     )
 

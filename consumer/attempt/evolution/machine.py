@@ -108,6 +108,10 @@ class TableChanges:
     def _progress(self) -> AttemptProgress:
         return self._now()
 
+    def note_stored(self, stored: StoredDefinition) -> None:
+        """Note the stored definition, which describes the same table."""
+        self.before = stored
+
     def restore_definition(self, text: str | None) -> Machine[ActiveDefinition | None]:
         """Build the active definition from the stored one; None if there is none or the target table
         does not fit it.
