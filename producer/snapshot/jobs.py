@@ -15,7 +15,7 @@ from producer.tables import TableState
 from schemas.table.model import Table
 from schemas.wire.copies import CopyMark, CopyState
 
-KEYS_PER_ROW = 25
+KEYS_PER_ROW = 5
 """A chunk of a key sweep has this many keys for each row that a chunk of a copy has."""
 ChunkAnswer = ChunkRead | ChunkFailed | ChunkRefused
 

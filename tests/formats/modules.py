@@ -122,6 +122,7 @@ MODULES = {
     "schemas/config/model.py": _CONFIGURATION,
     "schemas/config/online_ddl.py": _CONFIGURATION,
     "schemas/config/servers.py": _CONFIGURATION,
+    "schemas/values/packed.py": "keys in one text, as a statement of ours lets the server write them",
     "schemas/table/equality.py": "values of JSON columns, compared within one process",
     "schemas/table/filters.py": "literals of SQL",
     "schemas/table/text_types.py": "the text of a VECTOR, a value in an event",

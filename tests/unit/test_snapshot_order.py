@@ -150,6 +150,19 @@ def test_the_select_sees_one_state_and_the_transaction_ends_with_it(server: Comm
     assert "REPEATABLE READ" in server.reported[0], "else each statement sees another state"
 
 
+def test_keys_that_may_be_incomplete_are_read_again_in_the_same_transaction(server: CommittingServer) -> None:
+    """Afterwards the chunk would have rows that its LOW does not know."""
+    server.reader().read_chunk(asking(table=replace(TABLE, columns=TABLE.columns[:1])))
+    told = [
+        "packed" if "GROUP_CONCAT" in sql else "rows" if "FROM `d`.`t`" in sql else sql.partition(" ")[0]
+        for sql in server.reported
+    ]
+    first = told.index("START")
+    assert told[told.index("packed") : told.index("COMMIT") + 1] == ["packed", "rows", "COMMIT"]
+    assert told.index("packed") > first
+    assert told.count("START") == told.count("packed") == 1
+
+
 def test_mysql_asks_what_is_executed_before_its_select_and_inside_the_transaction() -> None:
     server = CommittingServer(mysql=True)
     low = MySQLVisibility(lambda _executed: None).begin_snapshot(server)  # type: ignore[arg-type]

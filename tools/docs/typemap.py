@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from schemas.errors import UnsupportedTypeError
-from schemas.io.mysql_connection import SQL_MODE
+from schemas.io.mysql_connection import PACKED_BYTES, SQL_MODE
 from schemas.table.collations import COLLATION_LANGUAGES, describe_key_collations
 from schemas.table.model import ColumnType, Kind, TextOf
 from schemas.table.oracle_ddl import MAX_BYTES, MAX_CHARACTERS, MAX_DIGITS, render_oracle_type
@@ -153,8 +153,9 @@ _AFTER = f"""
 ## Sessions
 
 Connections to MySQL and MariaDB: utf8mb4, `time_zone = '+00:00'`, `sql_mode = '{SQL_MODE}'`: nothing is cut
-silently, zero dates pass, and 0 in an AUTO_INCREMENT column stays 0. Connections to PostgreSQL: `TimeZone =
-UTC`, `DateStyle = ISO`, `IntervalStyle = postgres`.
+silently, zero dates pass, and 0 in an AUTO_INCREMENT column stays 0. `group_concat_max_len` is
+{PACKED_BYTES}: keys are read as one text. Connections to PostgreSQL: `TimeZone = UTC`, `DateStyle = ISO`,
+`IntervalStyle = postgres`.
 """
 
 
