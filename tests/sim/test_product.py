@@ -106,7 +106,8 @@ NOT_SIMULATED = {
     "producer.changes.Barrier.build_from_verdict": "a source that judges them (tests/sim/test_oracle.py)",
     "producer.positions.PositionStore.is_superseded": "a log that is used up (tests/sim/test_oracle.py)",
     "sweep.build_reread_error": "Kafka loses nothing here",
-    "marker.build_removed_rows_error": "a target key with columns that the source's has not (tests/unit/test_key_sweeps.py)",
+    "marker.build_removed_rows_error": "a key of the target that the source's does not give "
+    "(tests/unit/test_key_sweeps.py)",
     "passed_ranges._read_chunk_again": "five keys fit into memory (tests/unit/test_passed_ranges.py)",
     "sweep.Sweep.sweep_refused_ranges": "a key that the target cannot hold (tests/unit/test_apply_copies.py)",
     "dispatch._get_source_collation": "a target that compares exactly what the source does not",
