@@ -124,9 +124,11 @@ class AttemptState:
             self.sweeping = True
             self.trial_in_s = SWEEP_PAUSE_S
             return
+        is_ended = False
         if self.progress.level:  # otherwise a crash has left lanes beyond the records of this attempt
             stored, held = yield from self.copies.compare_passed_ranges(active, self.progress)
             self.replace_stored(stored)
+            is_ended = stored.sweep_since is None
             if held is not None:
                 yield from self.set_quarantine(held)
                 yield from self.drain()
@@ -134,7 +136,7 @@ class AttemptState:
         if sweep is not None and sweep.is_full:
             yield from self.end_passed_ranges()
             return
-        self.sweeping = sweep is None or bool(sweep.ranges) or sweep.ongoing
+        self.sweeping = not is_ended
         if sweep is None or sweep.ranges:
             self.trial_in_s = SWEEP_PAUSE_S
         if sweep is not None:

@@ -34,7 +34,8 @@ class Bench:
         self.target = FakeTarget()
         self.unit = ApplyUnit("p", topic)
         self.topic: list[bytes] = []
-        self.lanes, self.routes, self.more = lanes, routes, {"limits": FAST, "trial_interval_s": 0.0, **spec}
+        self.lanes, self.routes = lanes, routes
+        self.more = {"limits": FAST, "trial_interval_s": 0.0, "sweep_s": 3600.0, **spec}
         self.tables: dict[UnitAssignment, ActiveDefinition] = {}
         self.epoch = 0
         self.take_over()

@@ -266,6 +266,30 @@ def test_keys_of_a_chunk_without_a_marker_do_not_count_for_the_next_sweep() -> N
     assert bench.target.rows_of() == rows_of(source)
 
 
+def test_a_sweep_that_capture_gives_up_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`rowlock copy --cancel` ends it, and the topic does not say so: otherwise Kafka would delete the offset
+    from which the unit would read the topic again."""
+    bench, source = filled(20)
+    bench.write([source.remove_rows(*range(10))])
+    sweep = sweep_of(source, bench.topic, limit=5)
+    sweep.begin()
+    sweep.emit()
+    settle(bench)
+    assert since(bench) is not None
+    monkeypatch.setattr(key_sweep, "QUIET_S", -1.0)
+    bench.write([source.put(source.row(30, None, 1))])
+    report = bench.apply()
+    assert (report.sweeping, since(bench)) == (False, None)
+    assert has_debt(bench)
+    while not sweep.done:
+        sweep.emit()
+    settle(bench)
+    assert bench.target.rows_of() == rows_of(source), (
+        "capture only rested: ranges are compared at their markers"
+    )
+    assert not has_debt(bench)
+
+
 def test_random_histories_of_processes_end_as_the_source() -> None:
     for seed in range(60):
         rng = random.Random(seed)

@@ -114,6 +114,8 @@ class CopyMarkers:
             is_over = (yield from ask_driver(ReadClock())) - began >= (spec.sweep_s or 0.0)
             if is_over and not (to_the_end and spec.patient):
                 break
+        if sweep.has_stalled((yield from ask_driver(ReadClock()))):
+            stored = replace(stored, sweep_since=None)
         if stored != active.stored:
             yield from progress.commit_guarded([WriteUnit(UnitState(stored.encode(), None, None))])
         if to_the_end and sweep.ranges:

@@ -12,6 +12,7 @@ are not compared (`StoredDefinition.sweep_since`), from which the topic gives th
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,10 @@ from consumer.ordering.model import TargetTable
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.router import make_key_function
 from schemas.table.model import Key
+
+QUIET_S = 60.0
+"""Seconds without a marker after which a unit no longer waits for ranges: later ones are compared at their
+markers."""
 
 
 @dataclass(slots=True)
@@ -81,6 +86,7 @@ class KeySweep:
     _read: list[tuple[int, Sequence[Key]]] = field(default_factory=list)
     _rows: dict[Key, int] = field(default_factory=dict)  # → the offset of the event that leaves the row
     _offset: int = -1
+    _quiet_since_s: float = math.inf
 
     def note_taken(self, taken: ReaderItem, topic: str, active: ActiveDefinition) -> None:
         """Take an item of the reader, in topic order."""
@@ -117,6 +123,7 @@ class KeySweep:
             self._rows = {key: offset for key, offset in self._rows.items() if offset > chunk.since}
         after = None if chunk.after is None else active.convert_keys([chunk.after])[0]
         self.ranges.append(PassedRange(chunk, self.upto, keys, after))
+        self._quiet_since_s = math.inf
         if chunk.last:
             self.ongoing = False
 
@@ -124,6 +131,15 @@ class KeySweep:
     def is_full(self) -> bool:
         """Return whether the keys of later events are too many to keep."""
         return len(self._rows) > MAX_KEYS_IN_MEMORY
+
+    def has_stalled(self, now_s: float) -> bool:
+        """Return whether no marker has come for `QUIET_S`: capture may have given the sweep up, which the
+        topic does not say.
+        """
+        if self.ranges or not self.ongoing:
+            return False
+        self._quiet_since_s = min(self._quiet_since_s, now_s)
+        return now_s - self._quiet_since_s > QUIET_S
 
     def select_dead_keys(self) -> list[Key]:
         """Take at most `KEYS_PER_PAGE` of the first range's doubted keys, and return those that no longer
