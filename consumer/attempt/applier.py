@@ -48,7 +48,7 @@ from consumer.ordering.model import (
 )
 from consumer.ordering.netchange import make_reducer, refuse_losses
 from consumer.ordering.progress import LaneMark
-from consumer.ordering.recovery import is_queued
+from consumer.ordering.reasons import is_queued, is_waiting
 from consumer.ordering.tickets import TicketTable
 from schemas.problems import Problem
 from schemas.table.model import Table
@@ -105,8 +105,9 @@ class Applier:
         self.displaced = 0
         self.quarantine_growth = 0
         """Entries added to the quarantine, less those closed."""
-        self.queued: dict[tuple[str, str], QuarantineEntry] = {}
-        """(table, key) → the newest entry that was added of which the target was not asked."""
+        self.untried: dict[tuple[str, str], QuarantineEntry] = {}
+        """(table, key) → the newest entry that was added and is to be tried: the target was not asked, or
+        another row has one of its unique values."""
 
     def submit(self, changes: list[RowChange]) -> Machine[None]:
         """Take `changes`, and apply them if they are too many for one transaction. Raises ConsumerError."""
@@ -161,7 +162,9 @@ class Applier:
         self._upserted += sum(net.size for net in batch.nets) - deleted
         self.quarantine_growth += len(batch.quarantine.added) - len(batch.quarantine.closed)
         self.held += len(remaining)
-        self.queued |= {(entry.table, entry.key): entry for entry in remaining if is_queued(entry)}
+        self.untried |= {
+            (entry.table, entry.key): entry for entry in remaining if is_queued(entry) or is_waiting(entry)
+        }
         self.displaced += displaced
 
     @property

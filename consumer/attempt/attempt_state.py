@@ -22,7 +22,7 @@ from consumer.ordering.fold import recompute_folded_keys
 from consumer.ordering.layout import Layout, compute_keys_fingerprint
 from consumer.ordering.model import QuarantineEntry, RowChange, UnitState
 from consumer.ordering.progress import LaneMark, ResumePlan, plan_resume, relay_rows
-from consumer.ordering.recovery import TRIAL_INTERVAL_S
+from consumer.ordering.recovery import choose_pause, select_due_keys
 from consumer.tables.definition import ActiveDefinition
 from schemas.problems import decode_problem
 from schemas.wire.position import ZERO
@@ -149,13 +149,13 @@ class AttemptState:
         active, self.trial_in_s = self.active_definition, 0.0
         if active is None or not can_recover(active):
             return
-        untried = find_untried_keys(active, [*self.quarantine, *applier.queued.values()])
+        untried = find_untried_keys(active, [*self.quarantine, *applier.untried.values()], self.progress)
         if not untried:
             return
         elapsed = (yield from ask_driver(ReadClock())) - self._quarantine_read_at
         interval = self.spec.trial_interval_s
-        if not self.progress.level or not any(key.is_due(interval, elapsed) for key in untried):
-            self.trial_in_s = TRIAL_INTERVAL_S
+        if not self.progress.level or not select_due_keys(untried, interval, elapsed):
+            self.trial_in_s = choose_pause(untried)
             return
         outcome = yield from recover_keys(
             self.spec.unit,

@@ -174,7 +174,7 @@ class DirectApplier:
         if find_target_kind(self._pipeline.target.type).events:
             return None
         entries = sessions.get_connection(0).read_quarantine(ApplyUnit(self._pipeline.name, unit.topic))
-        if not list_untried_keys(entries):
+        if not list_untried_keys(entries, taken.lowest.offset):
             return None
         end = taken.lowest.offset + 1
         return self._apply_records(self.build_spec(unit, taken.epoch, taken.was), sessions, end, end)
