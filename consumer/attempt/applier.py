@@ -105,6 +105,8 @@ class Applier:
         self.displaced = 0
         self.quarantine_growth = 0
         """Entries added to the quarantine, less those closed."""
+        self.resolved = 0
+        """Entries of earlier batches that were closed."""
         self.untried: dict[tuple[str, str], QuarantineEntry] = {}
         """(table, key) → the newest entry that was added and is to be tried: the target was not asked, or
         another row has one of its unique values."""
@@ -160,7 +162,9 @@ class Applier:
         deleted = sum(net.deleted for net in batch.nets)
         self._deleted += deleted
         self._upserted += sum(net.size for net in batch.nets) - deleted
-        self.quarantine_growth += len(batch.quarantine.added) - len(batch.quarantine.closed)
+        added, closed = batch.quarantine.added, batch.quarantine.closed
+        self.quarantine_growth += len(added) - len(closed)
+        self.resolved += len(closed) - (len(added) - len(remaining))
         self.held += len(remaining)
         self.untried |= {
             (entry.table, entry.key): entry for entry in remaining if is_queued(entry) or is_waiting(entry)
@@ -172,7 +176,12 @@ class Applier:
         """Figures of the lanes; complete after they have ended."""
         waits = self._lock_waits
         return LaneFigures(
-            self._upserted, self._deleted, waits.count, round(waits.seconds * 1000), waits.longest_chain
+            self._upserted,
+            self._deleted,
+            waits.count,
+            round(waits.seconds * 1000),
+            waits.longest_chain,
+            resolved=self.resolved,
         )
 
     def _open_lanes(self) -> Machine[None]:

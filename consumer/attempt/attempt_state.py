@@ -99,20 +99,27 @@ class AttemptState:
             signals=self._signals,
         )
 
-    def set_quarantine(self, held: Sequence[QuarantineEntry]) -> Machine[None]:
-        """Continue with these entries of the quarantine.
+    def set_quarantine(
+        self, held: Sequence[QuarantineEntry], *, resolved: int | None = None
+    ) -> Machine[None]:
+        """Continue with these entries of the quarantine. `resolved`: see `_note_quarantine`.
 
         New lanes are started, because the old ones remember freed keys.
         """
         yield from self.close()
-        yield from self._note_quarantine(held)
+        yield from self._note_quarantine(held, resolved)
         self.applier = self._make_applier()
 
-    def _note_quarantine(self, held: Sequence[QuarantineEntry]) -> Machine[None]:
-        """Note all entries of the unit's quarantine, which were read just now."""
+    def _note_quarantine(self, held: Sequence[QuarantineEntry], resolved: int | None = None) -> Machine[None]:
+        """Note all entries of the unit's quarantine, which were read just now.
+
+        `resolved`: how many have left it since the lanes were closed; None: those that are missing.
+        """
+        if resolved is None:
+            resolved = max(0, self._open_quarantine - len(held))
         self.quarantine, self._open_quarantine = held, len(held)
         self._quarantine_read_at = yield from ask_driver(ReadClock())
-        self._figures.add_lanes(LaneFigures(open_quarantine=self._open_quarantine))
+        self._figures.add_lanes(LaneFigures(open_quarantine=self._open_quarantine, resolved=resolved))
 
     def switch_layout(self) -> Machine[None]:
         """Write the configured layout and begin again with it. All lanes are at one offset."""
@@ -167,7 +174,7 @@ class AttemptState:
         )
         self.trial_in_s = outcome.pause_s
         if outcome.remaining is not None:
-            yield from self.set_quarantine(outcome.remaining)
+            yield from self.set_quarantine(outcome.remaining, resolved=outcome.resolved)
 
     def close(self, error: BaseException | None = None) -> Machine[None]:
         """End the lanes. `error`: the error that ended the attempt."""

@@ -64,6 +64,8 @@ class RecoveryOutcome:
     """The remaining entries; None: no key was tried."""
     pause_s: float = 0.0
     """Seconds after which the keys that stay untried are tried without further records; 0: none does."""
+    resolved: int = 0
+    """Entries of the keys that have recovered."""
 
 
 def can_recover(active: ActiveDefinition) -> bool:
@@ -112,7 +114,8 @@ def recover_keys(
     yield from trials.record_refusals()
     left = find_untried_keys(active, trials.remaining.values(), progress)
     pause = FAILED_TRIAL_PAUSE_S if left and plan.failures else choose_pause(left)
-    return RecoveryOutcome(list(trials.remaining.values()), pause)
+    resolved = sum(len(key.entries) for key in plan.recovered)
+    return RecoveryOutcome(list(trials.remaining.values()), pause, resolved)
 
 
 @dataclass(frozen=True, slots=True)
