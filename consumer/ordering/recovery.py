@@ -191,6 +191,9 @@ class Trial:
 class RecoveryPlan:
     """The trials of some untried keys. Ask `choose_trial`, and report its outcome, until it returns None.
 
+    Keys that wait for a unique value are mostly tried in vain, so each of them has a trial of its own, after
+    the others.
+
     A trial that the target refuses, or that fails for now (a locked row), is halved by event order. A single
     key that fails for now is tried once more, after the others, and then stays untried. A key that meets a
     unique value of another row is tried again once another key has recovered, because that may have given up
@@ -201,9 +204,12 @@ class RecoveryPlan:
         """`replace`: whether the pipeline has `conflicts: replace`."""
         self._replace = replace
         self._waiting = [
-            Trial(tuple(wave[at : at + MAX_TRIAL_KEYS]))
-            for wave in _split_by_fold(keys)
-            for at in range(0, len(wave), MAX_TRIAL_KEYS)
+            *(
+                Trial(tuple(wave[at : at + MAX_TRIAL_KEYS]))
+                for wave in _split_by_fold([key for key in keys if is_queued(key.newest)])
+                for at in range(0, len(wave), MAX_TRIAL_KEYS)
+            ),
+            *(Trial((key,)) for key in keys if not is_queued(key.newest)),
         ]
         self._blocked: list[tuple[HeldKey, RefusedError]] = []
         self._is_room_possible = False

@@ -78,7 +78,6 @@ SEEDS = 150
 #: moment.
 SELDOM = {
     "applier.log_displaced_rows": 19,
-    "copies.build_removed_rows_error": 393,
     "producer.book.CopyBook._recover_sweep": 155,
     "producer.log_stream.LogStream.skip_to": 393,
     "recovery._halve_trial": 245,
@@ -88,6 +87,7 @@ SELDOM = {
 MOST_SEEDS = 2000
 NOT_SIMULATED = {
     "attempt.Attempt.define_initially": "Debezium's topics alone",
+    "copies.build_removed_rows_error": "a target without key sweeps (tests/unit/test_key_sweeps.py)",
     "attempt.Attempt.continue_in_topic": "no topic is lost here (tests/unit/test_recreated_topic_units.py)",
     "producer.book.CopyBook.forget_begin": "no topic is lost here (tests/unit/test_lost_topics.py)",
     "producer.states.CopyStates.set_rate": "nobody asks for another rate (tests/unit/test_copies.py)",

@@ -114,8 +114,8 @@ BUGS = [
     Mutant(
         bug="lanes go on with quarantine entries that were closed",
         file="consumer/attempt/attempt_state.py",
-        old="        yield from self._note_quarantine(held, resolved)\n        self.applier = self._make_applier()",
-        new="        self.applier = self._make_applier()\n        yield from self._note_quarantine(held, resolved)",
+        old="yield from self._note_quarantine(held, resolved)\n        self.applier = self._make_applier()",
+        new="self.applier = self._make_applier()\n        yield from self._note_quarantine(held, resolved)",
         tests=("tests/unit/test_apply_copies.py",),
     ),
     Mutant(
