@@ -48,7 +48,7 @@ from consumer.ordering.model import (
 )
 from consumer.ordering.netchange import make_reducer, refuse_losses
 from consumer.ordering.progress import LaneMark
-from consumer.ordering.recovery import is_queued
+from consumer.ordering.reasons import is_queued, is_waiting
 from consumer.ordering.tickets import TicketTable
 from schemas.problems import Problem
 from schemas.table.model import Table
@@ -105,8 +105,11 @@ class Applier:
         self.displaced = 0
         self.quarantine_growth = 0
         """Entries added to the quarantine, less those closed."""
-        self.queued: dict[tuple[str, str], QuarantineEntry] = {}
-        """(table, key) → the newest entry that was added of which the target was not asked."""
+        self.resolved = 0
+        """Entries of earlier batches that were closed."""
+        self.untried: dict[tuple[str, str], QuarantineEntry] = {}
+        """(table, key) → the newest entry that was added and is to be tried: the target was not asked, or
+        another row has one of its unique values."""
 
     def submit(self, changes: list[RowChange]) -> Machine[None]:
         """Take `changes`, and apply them if they are too many for one transaction. Raises ConsumerError."""
@@ -159,9 +162,13 @@ class Applier:
         deleted = sum(net.deleted for net in batch.nets)
         self._deleted += deleted
         self._upserted += sum(net.size for net in batch.nets) - deleted
-        self.quarantine_growth += len(batch.quarantine.added) - len(batch.quarantine.closed)
+        added, closed = batch.quarantine.added, batch.quarantine.closed
+        self.quarantine_growth += len(added) - len(closed)
+        self.resolved += len(closed) - (len(added) - len(remaining))
         self.held += len(remaining)
-        self.queued |= {(entry.table, entry.key): entry for entry in remaining if is_queued(entry)}
+        self.untried |= {
+            (entry.table, entry.key): entry for entry in remaining if is_queued(entry) or is_waiting(entry)
+        }
         self.displaced += displaced
 
     @property
@@ -169,7 +176,12 @@ class Applier:
         """Figures of the lanes; complete after they have ended."""
         waits = self._lock_waits
         return LaneFigures(
-            self._upserted, self._deleted, waits.count, round(waits.seconds * 1000), waits.longest_chain
+            self._upserted,
+            self._deleted,
+            waits.count,
+            round(waits.seconds * 1000),
+            waits.longest_chain,
+            resolved=self.resolved,
         )
 
     def _open_lanes(self) -> Machine[None]:

@@ -24,7 +24,7 @@ from consumer.ordering.fold import recompute_folded_keys
 from consumer.ordering.layout import Layout, compute_keys_fingerprint
 from consumer.ordering.model import QuarantineEntry, RowChange, UnitState
 from consumer.ordering.progress import LaneMark, ResumePlan, plan_resume, relay_rows
-from consumer.ordering.recovery import TRIAL_INTERVAL_S
+from consumer.ordering.recovery import choose_pause, select_due_keys
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.stored import StoredDefinition
 from schemas.problems import decode_problem
@@ -160,20 +160,27 @@ class AttemptState:
         if held is not None:
             yield from self.set_quarantine(held)
 
-    def set_quarantine(self, held: Sequence[QuarantineEntry]) -> Machine[None]:
-        """Continue with these entries of the quarantine.
+    def set_quarantine(
+        self, held: Sequence[QuarantineEntry], *, resolved: int | None = None
+    ) -> Machine[None]:
+        """Continue with these entries of the quarantine. `resolved`: see `_note_quarantine`.
 
         New lanes are started, because the old ones remember freed keys.
         """
         yield from self.close()
-        yield from self._note_quarantine(held)
+        yield from self._note_quarantine(held, resolved)
         self.applier = self._make_applier()
 
-    def _note_quarantine(self, held: Sequence[QuarantineEntry]) -> Machine[None]:
-        """Note all entries of the unit's quarantine, which were read just now."""
+    def _note_quarantine(self, held: Sequence[QuarantineEntry], resolved: int | None = None) -> Machine[None]:
+        """Note all entries of the unit's quarantine, which were read just now.
+
+        `resolved`: how many have left it since the lanes were closed; None: those that are missing.
+        """
+        if resolved is None:
+            resolved = max(0, self._open_quarantine - len(held))
         self.quarantine, self._open_quarantine = held, len(held)
         self._quarantine_read_at = yield from ask_driver(ReadClock())
-        self._figures.add_lanes(LaneFigures(open_quarantine=self._open_quarantine))
+        self._figures.add_lanes(LaneFigures(open_quarantine=self._open_quarantine, resolved=resolved))
 
     def switch_layout(self) -> Machine[None]:
         """Write the configured layout and begin again with it. All lanes are at one offset."""
@@ -210,13 +217,13 @@ class AttemptState:
         active, self.trial_in_s = self.active_definition, 0.0
         if active is None or not can_recover(active):
             return
-        untried = find_untried_keys(active, [*self.quarantine, *applier.queued.values()])
+        untried = find_untried_keys(active, [*self.quarantine, *applier.untried.values()], self.progress)
         if not untried:
             return
         elapsed = (yield from ask_driver(ReadClock())) - self._quarantine_read_at
         interval = self.spec.trial_interval_s
-        if not self.progress.level or not any(key.is_due(interval, elapsed) for key in untried):
-            self.trial_in_s = TRIAL_INTERVAL_S
+        if not self.progress.level or not select_due_keys(untried, interval, elapsed):
+            self.trial_in_s = choose_pause(untried)
             return
         outcome = yield from recover_keys(
             self.spec.unit,
@@ -228,7 +235,7 @@ class AttemptState:
         )
         self.trial_in_s = outcome.pause_s
         if outcome.remaining is not None:
-            yield from self.set_quarantine(outcome.remaining)
+            yield from self.set_quarantine(outcome.remaining, resolved=outcome.resolved)
 
     def close(self, error: BaseException | None = None) -> Machine[None]:
         """End the lanes. `error`: the error that ended the attempt."""

@@ -36,16 +36,18 @@ from consumer.ordering.model import (
     parse_entry_key,
 )
 from consumer.ordering.netchange import refuse_losses, sort_keys
+from consumer.ordering.reasons import is_queued
 from consumer.ordering.recovery import (
     FAILED_TRIAL_PAUSE_S,
     MAX_TRIAL_KEYS,
-    TRIAL_INTERVAL_S,
     HeldKey,
     RecoveryPlan,
     Trial,
-    is_queued,
+    choose_pause,
+    list_keys_tried_in_vain,
     list_untried_keys,
     record_reason,
+    select_due_keys,
 )
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.held_events import build_final_change
@@ -62,6 +64,8 @@ class RecoveryOutcome:
     """The remaining entries; None: no key was tried."""
     pause_s: float = 0.0
     """Seconds after which the keys that stay untried are tried without further records; 0: none does."""
+    resolved: int = 0
+    """Entries of the keys that have recovered."""
 
 
 def can_recover(active: ActiveDefinition) -> bool:
@@ -82,7 +86,7 @@ def recover_keys(
     replace: bool,
     add_displaced: Callable[[int], None],
 ) -> Machine[RecoveryOutcome]:
-    """Try the unit's untried keys that the target has refused at least `interval_s` ago.
+    """Try the unit's untried keys that are due (`select_due_keys`).
 
     While a statement's removed rows are a debt, keys without a later change wait for the key sweep, which may
     have passed them: their rows would stay for ever.
@@ -92,85 +96,98 @@ def recover_keys(
     TransientError if the quarantine cannot be read or written; what is untried then stays so.
     """
     held = yield from retry_transient(lambda: ask_driver(ReadQuarantine()))
-    untried = find_untried_keys(active, held)
-    due = [key for key in untried if key.is_due(interval_s)]
+    untried = find_untried_keys(active, held, progress)
+    due = select_due_keys(untried, interval_s)
     if not due:
-        return RecoveryOutcome(pause_s=TRIAL_INTERVAL_S if untried else 0.0)
-    remaining = {(entry.offset, entry.part): entry for entry in held}
+        return RecoveryOutcome(pause_s=choose_pause(untried))
     plan = RecoveryPlan(due, replace=replace)
+    trials = _Trials(unit, active, progress, plan, {(entry.offset, entry.part): entry for entry in held})
     began = yield from ask_driver(ReadClock())
     while (trial := plan.choose_trial()) is not None:
         now = yield from ask_driver(ReadClock())
         if plan.may_end(trial, now - began):
             log.info("quarantined rows left for later", pipeline=unit.pipeline, topic=unit.topic)
+            plan.end()
             break
-        add_displaced((yield from _try_keys(unit, active, progress, plan, trial)))
-        yield from _record_refusals(unit, progress, plan.take_refusals(), remaining)
-    for key in plan.recovered:
-        _remove_entries(remaining, key.ids)
-    return RecoveryOutcome(list(remaining.values()), _choose_pause(active, plan, remaining.values()))
+        add_displaced((yield from trials.try_keys(trial)))
+        yield from trials.record_refusals()
+    yield from trials.record_refusals()
+    left = find_untried_keys(active, trials.remaining.values(), progress)
+    pause = FAILED_TRIAL_PAUSE_S if left and plan.failures else choose_pause(left)
+    resolved = sum(len(key.entries) for key in plan.recovered)
+    return RecoveryOutcome(list(trials.remaining.values()), pause, resolved)
 
 
-def _choose_pause(
-    active: ActiveDefinition, plan: RecoveryPlan, remaining: Iterable[QuarantineEntry]
-) -> float:
-    if not find_untried_keys(active, remaining):
-        return 0.0
-    return FAILED_TRIAL_PAUSE_S if plan.failures else TRIAL_INTERVAL_S
+@dataclass(frozen=True, slots=True)
+class _Trials:
+    """The trials of a unit's untried keys at one drain."""
+
+    unit: ApplyUnit
+    active: ActiveDefinition
+    progress: AttemptProgress
+    plan: RecoveryPlan
+    remaining: dict[ChangeId, QuarantineEntry]
+    """The unit's entries as the last transaction has left them."""
+
+    def try_keys(self, trial: Trial) -> Machine[int]:
+        """Try the final images of a trial once, and report the outcome to the plan. Return how many rows of
+        other keys were displaced.
+
+        Keys that were tried in vain at this offset become untried in the same transaction: they may wait for
+        a value that the trial gives up.
+        """
+        active, level = self.active, self.progress.lowest.offset
+        again = list_keys_tried_in_vain(self.remaining.values(), format_entry_table(active), level)
+        places = [(entry.offset, entry.part) for entry in again]
+        replacing: list[Operation] = [DropQuarantined(places), QuarantineEvents(again)] if again else []
+        try:
+            net = _build_change(active, trial.keys)
+            operations = [*_build_operations(net, trial), *replacing]
+            displaced = yield from self.progress.commit_once(operations, tries=1)
+        except RefusedError as error:
+            self.plan.record_refusal(error)
+        except TransientError as error:
+            if (key := self.plan.record_failure()) is not None:
+                _log_failure(self.unit, key, error)
+        else:
+            self.plan.record_recovery()
+            self._replace_entries([place for key in trial.keys for place in key.ids], again)
+            _log_recovery(self.unit, trial)
+            if displaced:
+                log_displaced_rows(self.unit, active.target, displaced, trial.keys[0].place, [net])
+            return displaced
+        return 0
+
+    def record_refusals(self) -> Machine[None]:
+        """Write the reasons of the keys that the plan has found to be refused into the quarantine."""
+        refused, level = self.plan.take_refusals(), self.progress.lowest.offset
+        for at in range(0, len(refused), MAX_TRIAL_KEYS):
+            dropped: list[ChangeId] = []
+            added: list[QuarantineEntry] = []
+            for key, error in refused[at : at + MAX_TRIAL_KEYS]:
+                ids, entries = record_reason(key, error, level)
+                dropped += ids
+                added += entries
+                if all(map(is_queued, key.entries)):  # otherwise a refusal of the key was logged before
+                    log_quarantined_event(self.unit, entries[-1])
+            yield from self.progress.commit_once([DropQuarantined(dropped), QuarantineEvents(added)])
+            self._replace_entries(dropped, added)
+
+    def _replace_entries(self, dropped: Iterable[ChangeId], added: Iterable[QuarantineEntry]) -> None:
+        """Note what a transaction has removed, and what it has written just now."""
+        for place in dropped:
+            self.remaining.pop(place, None)
+        self.remaining.update({(entry.offset, entry.part): build_aged_entry(entry, 0) for entry in added})
 
 
-def _try_keys(
-    unit: ApplyUnit, active: ActiveDefinition, progress: AttemptProgress, plan: RecoveryPlan, trial: Trial
-) -> Machine[int]:
-    """Try the final images of a trial once, and report the outcome to the plan. Return how many rows of other
-    keys were displaced.
-    """
-    try:
-        net = _build_change(active, trial.keys)
-        displaced = yield from progress.commit_once(_build_operations(net, trial), tries=1)
-    except RefusedError as error:
-        plan.record_refusal(error)
-    except TransientError as error:
-        if (key := plan.record_failure()) is not None:
-            _log_failure(unit, key, error)
-    else:
-        plan.record_recovery()
-        _log_recovery(unit, trial)
-        if displaced:
-            log_displaced_rows(unit, active.target, displaced, trial.keys[0].place, [net])
-        return displaced
-    return 0
-
-
-def _record_refusals(
-    unit: ApplyUnit,
-    progress: AttemptProgress,
-    refused: Sequence[tuple[HeldKey, RefusedError]],
-    remaining: dict[ChangeId, QuarantineEntry],
-) -> Machine[None]:
-    """Write the reasons of refused keys into the quarantine, and into `remaining`."""
-    for at in range(0, len(refused), MAX_TRIAL_KEYS):
-        changes = [record_reason(key, error) for key, error in refused[at : at + MAX_TRIAL_KEYS]]
-        dropped = [place for ids, _ in changes for place in ids]
-        entries = [newest for _, newest in changes]
-        for (key, _), entry in zip(refused[at : at + MAX_TRIAL_KEYS], entries, strict=True):
-            if all(map(is_queued, key.entries)):  # otherwise a refusal of the key was logged before
-                log_quarantined_event(unit, entry)
-        yield from progress.commit_once([DropQuarantined(dropped), QuarantineEvents(entries)])
-        _remove_entries(remaining, dropped)
-        remaining |= {(entry.offset, entry.part): build_aged_entry(entry, 0) for entry in entries}
-
-
-def _remove_entries(remaining: dict[ChangeId, QuarantineEntry], ids: Iterable[ChangeId]) -> None:
-    for place in ids:
-        remaining.pop(place, None)
-
-
-def find_untried_keys(active: ActiveDefinition, held: Iterable[QuarantineEntry]) -> list[HeldKey]:
+def find_untried_keys(
+    active: ActiveDefinition, held: Iterable[QuarantineEntry], progress: AttemptProgress
+) -> list[HeldKey]:
     """Return the untried keys of the unit's present table and key."""
     debt = active.stored.removed
     return list_untried_keys(
-        (entry for entry in recompute_folded_keys(held, active.target) if _is_of(active, entry)),
+        recompute_folded_keys((entry for entry in held if _is_of(active, entry)), active.target),
+        progress.lowest.offset,
         None if debt is None else debt.offset,
     )
 

@@ -54,6 +54,8 @@ class LaneFigures(msgspec.Struct, frozen=True, omit_defaults=True):
     """The most lanes that have waited one for the next."""
     open_quarantine: int | None = msgspec.field(name="open_quarantine", default=None)
     """Events in quarantine at the end; None: not known."""
+    resolved: int = msgspec.field(name="resolved", default=0)
+    """Events that have left the quarantine because their row was written, or is deleted at the source."""
 
     def merge(self, later: LaneFigures) -> LaneFigures:
         """Return these figures and `later` ones together."""
@@ -64,6 +66,7 @@ class LaneFigures(msgspec.Struct, frozen=True, omit_defaults=True):
             self.lock_wait_ms + later.lock_wait_ms,
             max(self.lock_chain, later.lock_chain),
             self.open_quarantine if later.open_quarantine is None else later.open_quarantine,
+            self.resolved + later.resolved,
         )
 
 

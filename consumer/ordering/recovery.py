@@ -6,8 +6,10 @@ is its last event up to the unit's progress, and the image after it is the key's
 *untried* as long as the target was not asked for that image: its newest entry then only queues
 (`QUEUED_AFTER`). The entries alone show this, so an attempt that dies leaves the rest to the next one.
 
-The end of a copy or key sweep makes every key untried once more: the rows that it has deleted may have had
-their unique values.
+A key that meets a unique value of another row is untried again as soon as the unit has applied a later
+event, because that may have given up the value, and as soon as another key has recovered. The reason in its
+newest entry has the offset of its last trial. The end of a copy or key sweep makes every key untried: the
+rows that it has deleted may have had their unique values.
 
 An untried key is tried once. If the target accepts the image, all entries of the key leave. If not, the
 newest entry gets the target's reason, so the key is tried again only after its next event. A key keeps its
@@ -16,26 +18,38 @@ first entry (since when, and why) and its newest; the ones in between can never 
 A key is not tried within `TRIAL_INTERVAL_S` of a refusal: one that changes a thousand times a second and
 never fits would take more of the target than the rows of the table. The entries show this, too: an entry
 with the target's reason was written when the target refused. So the limit holds in whichever process the
-next attempt runs. An attempt that leaves a key untried reports after how long it is to be tried, and without
-further records the apply process runs an attempt then: the newest image is always tried at last.
+next attempt runs. Keys that wait for a unique value are often tried in vain, so of them no more than
+`WAITING_KEYS_PER_INTERVAL` are tried in that time. An attempt that leaves a key untried reports after how
+long it is to be tried, and without further records the apply process runs an attempt then: the newest image
+is always tried at last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 
 from consumer.errors import RefusedError, UniqueViolationError
-from consumer.ordering.lanes.batches import QUEUED_AFTER
 from consumer.ordering.model import AgedEntry, ChangeId, QuarantineEntry, parse_entry_key
+from consumer.ordering.reasons import (
+    QUEUED_AFTER,
+    find_trial_offset,
+    forget_trial,
+    format_refusal,
+    is_queued,
+    is_waiting,
+)
 from schemas.table.model import Key
 
 MAX_TRIAL_KEYS = 500
 """Keys that one transaction tries."""
 TRIAL_INTERVAL_S = 1.0
 """Least time in seconds from a refusal of a key to its next trial."""
+WAITING_KEYS_PER_INTERVAL = 10
+"""Keys waiting for a unique value that are tried in `TRIAL_INTERVAL_S`; if more wait, each is tried less
+often."""
 FAILED_TRIAL_PAUSE_S = 10.0
 """Seconds after which a key is tried without further records if its trial failed for now (a locked row)."""
 MAX_SECONDS = 0.5
@@ -43,11 +57,6 @@ MAX_SECONDS = 0.5
 MAX_FAILURES = 12
 """Trials that may fail for now, each after the target's limit for lock waits: enough to isolate one of
 `MAX_TRIAL_KEYS` keys."""
-
-
-def is_queued(entry: QuarantineEntry) -> bool:
-    """Return whether the entry's event was quarantined without asking the target."""
-    return entry.error.startswith(QUEUED_AFTER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +82,14 @@ class HeldKey:
         """The key's last event."""
         return self.newest.offset, self.newest.part
 
+    def is_untried(self, level: int) -> bool:
+        """Return whether the target was not asked for the key's row since the lanes are at the offset
+        `level`, although it might accept it.
+        """
+        if is_waiting(self.newest):
+            return find_trial_offset(self.newest) < level
+        return is_queued(self.newest)
+
     def is_due(self, interval_s: float, elapsed_s: float = 0.0) -> bool:
         """Return whether the last refusal of the key is at least `interval_s` ago, or is not known.
 
@@ -83,14 +100,56 @@ class HeldKey:
         return since is None or since / 1000 + elapsed_s >= interval_s
 
 
-def list_untried_keys(entries: Iterable[QuarantineEntry], after: int | None = None) -> list[HeldKey]:
-    """Return the keys whose newest entry only queues, in the order of their last events.
+def list_untried_keys(
+    entries: Iterable[QuarantineEntry], level: int, after: int | None = None
+) -> list[HeldKey]:
+    """Return the untried keys, in the order of their last events. `level`: the offset of the lowest lane.
 
     `after`: leaves out keys whose last event has no higher offset: a statement without row events may have
     removed their rows.
     """
-    keys = [key for key in _list_held_keys(entries) if is_queued(key.newest)]
+    keys = [key for key in _list_held_keys(entries) if key.is_untried(level)]
     return [key for key in keys if after is None or key.newest.offset > after]
+
+
+def select_due_keys(keys: Sequence[HeldKey], interval_s: float, elapsed_s: float = 0.0) -> list[HeldKey]:
+    """Return which of the untried keys may be tried now.
+
+    `interval_s`: least time from a refusal of a key to its next trial. `elapsed_s`: see `HeldKey.is_due`.
+    """
+    longer_s = interval_s * _count_waiting_intervals(keys)
+    return [key for key in keys if key.is_due(longer_s if is_waiting(key.newest) else interval_s, elapsed_s)]
+
+
+def choose_pause(keys: Sequence[HeldKey]) -> float:
+    """Return after how many seconds the first of `keys`, which stay untried, is to be tried; 0: there is
+    none.
+    """
+    if all(is_waiting(key.newest) for key in keys):
+        return TRIAL_INTERVAL_S * _count_waiting_intervals(keys) if keys else 0.0
+    return TRIAL_INTERVAL_S
+
+
+def _count_waiting_intervals(keys: Sequence[HeldKey]) -> float:
+    """Return after how many intervals a key is tried that waits for a unique value."""
+    return max(1.0, sum(is_waiting(key.newest) for key in keys) / WAITING_KEYS_PER_INTERVAL)
+
+
+def list_keys_tried_in_vain(
+    entries: Collection[QuarantineEntry], table: str, level: int
+) -> list[QuarantineEntry]:
+    """Return the newest entries of the keys of `table` ("schema.name") that wait for a unique value and were
+    tried at the offset `level`, as entries that make them untried: another key recovers there, and may give
+    up the value.
+    """
+
+    def was_in_vain(entry: QuarantineEntry) -> bool:
+        return is_waiting(entry) and find_trial_offset(entry) >= level
+
+    if not any(map(was_in_vain, entries)):
+        return []
+    newest = (key.newest for key in _list_held_keys(entries) if key.newest.table == table)
+    return [forget_trial(entry) for entry in newest if was_in_vain(entry)]
 
 
 def list_keys_to_retry(entries: Iterable[QuarantineEntry], table: str, at: int) -> list[QuarantineEntry]:
@@ -132,6 +191,9 @@ class Trial:
 class RecoveryPlan:
     """The trials of some untried keys. Ask `choose_trial`, and report its outcome, until it returns None.
 
+    Keys that wait for a unique value are mostly tried in vain, so each of them has a trial of its own, after
+    the others.
+
     A trial that the target refuses, or that fails for now (a locked row), is halved by event order. A single
     key that fails for now is tried once more, after the others, and then stays untried. A key that meets a
     unique value of another row is tried again once another key has recovered, because that may have given up
@@ -142,12 +204,16 @@ class RecoveryPlan:
         """`replace`: whether the pipeline has `conflicts: replace`."""
         self._replace = replace
         self._waiting = [
-            Trial(tuple(wave[at : at + MAX_TRIAL_KEYS]))
-            for wave in _split_by_fold(keys)
-            for at in range(0, len(wave), MAX_TRIAL_KEYS)
+            *(
+                Trial(tuple(wave[at : at + MAX_TRIAL_KEYS]))
+                for wave in _split_by_fold([key for key in keys if is_queued(key.newest)])
+                for at in range(0, len(wave), MAX_TRIAL_KEYS)
+            ),
+            *(Trial((key,)) for key in keys if not is_queued(key.newest)),
         ]
         self._blocked: list[tuple[HeldKey, RefusedError]] = []
         self._is_room_possible = False
+        self._is_any_decided = False
         self.recovered: list[HeldKey] = []
         self.failures = 0
         """Trials that failed for now."""
@@ -173,14 +239,26 @@ class RecoveryPlan:
     def may_end(self, trial: Trial, seconds: float) -> bool:
         """Return whether `trial` and the rest should stay untried for now, after `seconds` of trials.
 
-        Until then the table's other rows wait.
+        Until then the table's other rows wait. At least one key is decided before, or a slow target would
+        never accept any: the next drain would begin again with the same refused trial.
         """
-        return self.failures >= MAX_FAILURES or (seconds > MAX_SECONDS and not trial.isolating)
+        if self.failures >= MAX_FAILURES:
+            return True
+        return seconds > MAX_SECONDS and self._is_any_decided and not trial.isolating
+
+    def end(self) -> None:
+        """End the plan before all keys were tried.
+
+        The keys that met a unique value count as refused, unless a recovery may have given it up since.
+        """
+        if not self._replace and not self._is_room_possible:
+            blocked, self._blocked = self._blocked, []
+            self._refused += blocked
 
     def record_recovery(self) -> None:
         """Record that the target has accepted the trial's rows."""
         self.recovered += self._waiting.pop(0).keys
-        self._is_room_possible = True
+        self._is_room_possible = self._is_any_decided = True
 
     def record_refusal(self, error: RefusedError) -> None:
         """Record that the target refuses a row of the trial."""
@@ -189,8 +267,10 @@ class RecoveryPlan:
             self._waiting[0:0] = _halve_trial(trial)
         elif isinstance(error, UniqueViolationError) and not trial.displacing:
             self._blocked.append((trial.keys[0], error))
+            self._is_any_decided = self._is_any_decided or not self._replace
         else:
             self._refused.append((trial.keys[0], error))
+            self._is_any_decided = True
 
     def record_failure(self) -> HeldKey | None:
         """Record that the trial failed for now; return the key that therefore stays untried, if any."""
@@ -230,9 +310,18 @@ def _split_by_fold(keys: Sequence[HeldKey]) -> list[list[HeldKey]]:
     return waves
 
 
-def record_reason(key: HeldKey, error: RefusedError) -> tuple[list[ChangeId], QuarantineEntry]:
-    """Return what a refused trial changes in the quarantine: the entries to remove, and the newest with
-    the target's reason.
+def record_reason(
+    key: HeldKey, error: RefusedError, level: int
+) -> tuple[list[ChangeId], list[QuarantineEntry]]:
+    """Return what a refused trial at the offset `level` changes in the quarantine: the entries to remove, and
+    those to add: the newest with the target's reason.
+
+    A first entry that only queues gets that reason, too: the key that it queued after may have left.
     """
-    kept = 1 if len(key.entries) > 1 else 0
-    return key.ids[kept:], msgspec.structs.replace(key.newest, error=str(error))
+    newest = msgspec.structs.replace(key.newest, error=format_refusal(error, level))
+    if len(key.entries) == 1:
+        return key.ids, [newest]
+    if not is_queued(key.first):
+        return key.ids[1:], [newest]
+    why = f"its later row of offset {newest.offset} was refused: {error}"
+    return key.ids, [msgspec.structs.replace(key.first, error=why), newest]

@@ -145,6 +145,14 @@ OPEN_QUARANTINE = MetricDefinition(
     "value with the next event only. `rowlock quarantine list` reads the target itself.",
     _TOPIC,
 )
+RESOLVED = MetricDefinition(
+    "rowlock_quarantine_resolved_events_total",
+    "counter",
+    "Events that have left the quarantine, because a later row of their key was written, or the source has "
+    "deleted it. Of a key that changes often only the first event and the newest stay in quarantine; those "
+    "in between are not counted, nor what `rowlock quarantine skip` and `retry` resolve.",
+    _TOPIC,
+)
 DISPLACED = MetricDefinition(
     "rowlock_displaced_rows_total",
     "counter",
@@ -174,8 +182,8 @@ LOCK_CHAIN = MetricDefinition(
 AGENT_METRICS = (
     BUILD_INFO, HELD_UNITS, LEASE_END, UNIT_APPLIED_TO, STARTS, CAPTURED_ROWS, CAPTURE_HEARD,
     CAPTURE_FINISHED, SNAPSHOTS, TABLE_STOPPED, COPIES, COPY_ROWS, COPY_ESTIMATE, REMOVED_ROWS,
-    APPLIED_EVENTS, APPLIED_ROWS, QUARANTINED, OPEN_QUARANTINE, DISPLACED, LOCK_WAITS, LOCK_WAIT_SECONDS,
-    LOCK_CHAIN,
+    APPLIED_EVENTS, APPLIED_ROWS, QUARANTINED, OPEN_QUARANTINE, RESOLVED, DISPLACED, LOCK_WAITS,
+    LOCK_WAIT_SECONDS, LOCK_CHAIN,
 )  # fmt: skip
 """All metrics of an agent, in the order of a scrape."""
 
@@ -253,6 +261,7 @@ class AgentNumbers:
             yield QUARANTINED, labels, figures.held
             if lanes.open_quarantine is not None:
                 yield OPEN_QUARANTINE, labels, lanes.open_quarantine
+            yield RESOLVED, labels, lanes.resolved
             yield DISPLACED, labels, figures.displaced
             yield LOCK_WAITS, labels, lanes.lock_waits
             yield LOCK_WAIT_SECONDS, labels, lanes.lock_wait_ms / 1000

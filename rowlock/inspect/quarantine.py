@@ -353,7 +353,8 @@ def _build_retry(active: ActiveDefinition, entries: Sequence[QuarantineEntry]) -
     sweep that has passed the key would leave the row in the target for ever.
     """
     debt = active.stored.removed
-    if debt is None or not debt.covers(max(entry.offset for entry in entries)):
+    newest = {entry.key: entry.offset for entry in sorted(entries, key=lambda each: (each.offset, each.part))}
+    if debt is None or not any(map(debt.covers, newest.values())):
         return build_final_change(active, entries)
     raise RefusedError(
         f"the source may have removed its row ({debt.ddl}), and the key sweep that finds out has not ended",

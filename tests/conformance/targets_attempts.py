@@ -17,13 +17,13 @@ from consumer.ordering.fold import make_key_fold
 from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import AgedEntry
-from consumer.ordering.recovery import is_queued
+from consumer.ordering.reasons import find_trial_offset, is_queued, is_waiting
 from consumer.spark.worker import ConnectionCache
 from consumer.tables.router import build_target_table
 from consumer.targets.session import SqlSession
 from rowlock.inspect.quarantine import EntrySelection, resolve_quarantine
 from rowlock.inspect.status import StatusReader
-from schemas.table.model import ColumnType, Kind
+from schemas.table.model import Column, ColumnType, Kind
 from schemas.wire.event import EventEnvelope
 from tests.kits.apply import FakeSource, account_table
 from tests.kits.attempts import Real, RealUnit, TopicLists, UnplacedUnits, config_of, route_of, rows_of
@@ -295,6 +295,44 @@ def test_a_copy_marks_the_rows_that_had_made_room_before_it_began(real: Real) ->
         {},
         {topic: 3},
     )
+
+
+def test_a_row_that_waits_for_a_unique_value_is_applied_once_it_is_given_up(real: Real) -> None:
+    source = FakeSource()
+    unit = RealUnit(real, source, route_of(real), replace=False)
+    unit.write([source.put(source.row(1, "a@x", 1)), source.put(source.row(2, "a@x", 1))])
+    report = unit.apply()
+    assert (report.state, report.held) == ("ok", 1)
+    [held] = real.session.read_quarantine(unit.unit)
+    assert is_waiting(held)
+    assert find_trial_offset(held) == 2, "it was tried again once the lanes had drained"
+    unit.write([source.put(source.row(1, "b@x", 2))])
+    assert unit.apply(3).state == "ok"
+    assert unit.rows() == rows_of(source)
+    assert real.session.read_quarantine(unit.unit) == []
+    assert real.displaced() == 0
+
+
+@pytest.mark.parametrize(("old", "new"), [("a", "A"), ("A", "a")])
+def test_the_entry_of_a_removed_key_touches_no_row_of_an_equal_key(real: Real, old: str, new: str) -> None:
+    """Equal at the source and, by its collation, in some targets."""
+    table, ignoring_case = account_table(), {"charset": "utf8mb4", "collation": "utf8mb4_general_ci"}
+    key = Column(name="id", type=ColumnType(kind=Kind.VARCHAR, length=20, **ignoring_case), nullable=False)
+    source = FakeSource(altered(table, columns=(key, *table.columns[1:])))
+    unit = RealUnit(real, source, route_of(real))
+    assert unit.apply().state == "ok"
+    real.narrow("acct", "owner", 20)
+    bad = {**source.row(1, "1@x", 1), "id": old, "owner": "x" * 30}
+    unit.write([source.event("c", None, bad)])
+    assert unit.apply(1).held == 1
+    source.rows[1] = {**source.row(1, "1@x", 2), "id": new}
+    unit.write([source.event("p", ddl="ALTER TABLE acct DROP PARTITION p0")])
+    unit.write([source.event("c", None, source.rows[1])])
+    CopyOf(source, unit.topic, index=lambda _: 1, value=lambda _: new, keys=True).all()
+    assert unit.apply(2).state == "ok"
+    assert unit.apply(len(unit.topic)).state == "ok"
+    assert unit.rows() == rows_of(source)
+    assert real.session.read_quarantine(unit.unit) == []
 
 
 def test_status_counts_the_displaced_rows_that_are_there(real: Real, monkeypatch: pytest.MonkeyPatch) -> None:

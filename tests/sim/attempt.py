@@ -33,7 +33,7 @@ from consumer.attempt.spec import (
 )
 from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import ApplyUnit, LaneProgress, QuarantineEntry
-from consumer.ordering.recovery import is_queued
+from consumer.ordering.recovery import list_untried_keys
 from consumer.tables.definition import ActiveDefinition
 from schemas.table.model import Key, Table
 from schemas.table.names import EXACT
@@ -90,7 +90,7 @@ class Attempt(AttemptActors):
         self.target.kill(self)
 
     def read_table(self, _schema: str, _name: str) -> Table:
-        return table_there(self.query.branch)
+        return table_there(self.query.branch, coarse=self.world.coarse)
 
     # --- the actors
 
@@ -228,7 +228,7 @@ class Attempt(AttemptActors):
         at_once(fx.RestoreDefinition, _restore_definition),
         at_once(fx.PrepareDefinition, _prepare_definition),
         after_a_step(fx.ExplainMisfit, lambda *_: None),
-        at_once(fx.ReadTable, lambda self, _: table_there(self.query.branch)),
+        at_once(fx.ReadTable, lambda self, _: self.read_table("", "")),
         at_once(fx.ReadSharers, lambda *_: []),  # another unit's writes never change the table's form
         at_once(fx.OwnConnection, lambda *_: None),
         unmet(fx.AlterTarget, "its target alters tables in transactions"),
@@ -256,7 +256,7 @@ class Query:
 
     def __init__(self, world: PipelineSimulation, topic: Topic, unit: str, branch: str) -> None:
         self.world, self.topic, self.unit, self.branch = world, topic, unit, branch
-        self.real = real_table(branch)
+        self.real = real_table(branch, coarse=world.coarse)
         self.tables: DefinitionCache = {}
         self.key_sweeps: dict[UnitAssignment, KeySweep] = {}  # what its process remembers
         self.epoch = 0
@@ -278,7 +278,7 @@ class Query:
         return UnitSpec(
             unit=ApplyUnit("p", self.unit), source="s", epoch=self.epoch, topic_id="id",
             routes=routes(self.branch, keeps=world.keeps), lanes=self.lanes, limits=limits,
-            small_batch=world.small_batch,
+            small_batch=world.small_batch, replace=not world.holds,
             real=self.real, copy_at=world.hint(self), patient=world.asking.random() < 0.6, sweep_s=0.0,
         )  # fmt: skip
 
@@ -290,7 +290,8 @@ class Query:
         layout = build_initial_layout(routes(self.branch), self.lanes).encode()
         rows = yield from self.world.target.take_over(self, self.unit, self.epoch, layout, self.lanes)
         self.stopped = self.ended = False
-        untried = any(is_queued(held) for unit, held in self.world.target.held if unit == self.unit)
+        held = [entry for unit, entry in self.world.target.held if unit == self.unit]
+        untried = list_untried_keys(held, min(row.offset for row in rows))
         self.trial_at = 0.0 if untried else None
         if self.world.rules.resumes_from_progress:
             self.checkpoint = min(row.offset for row in rows) + 1

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from consumer.attempt.copies import sweep
+from consumer.ordering import recovery
 from producer.binlog_format.log_event import BinlogEvent
 from producer.decoders import generate
 from producer.decoders.generate import compile_function
@@ -78,7 +79,7 @@ def compiled_once(arguments: str, lines: Sequence[str], names: dict[str, Any]) -
 
 @contextmanager
 def in_small() -> Iterator[None]:
-    """Let capture's sizes and times be such that a history of a few transactions meets them."""
+    """Let sizes and times be such that a history of a few transactions meets them."""
     with ExitStack() as stack:
         for module, name, value in (
             (generate, "compile_function", compiled_once),
@@ -87,6 +88,7 @@ def in_small() -> Iterator[None]:
             (catalog_wait, "_POLL", 0.0),
             (ticker, "_REPEAT_DEFINITIONS", 5.0),
             (sweep, "MAX_QUICK_SWEEP_KEYS", 5),
+            (recovery, "MAX_SECONDS", 0.5),  # by the model's clock; other tests have no limit
         ):
             stack.enter_context(mock.patch.object(module, name, value))
         yield

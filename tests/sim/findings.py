@@ -75,6 +75,8 @@ RULE = {
     "newest": "only the newest row of a held key is tried, once the lanes have drained",
     "pace": "a held key is not tried within a second of a refusal",
     "at last": "a held key that was not tried is tried without further records",
+    "same fold": "each key that only queues after another one of its fold is tried for itself",
+    "value": "a key that was refused for a unique value is tried again after later events",
 }
 
 

@@ -70,6 +70,8 @@ class Rules:
     recovery_is_final_image: bool = True  # only a key's newest row is tried
     trials_are_apart: bool = True  # a held key is not tried within a second of a refusal
     trials_come_at_last: bool = True  # also when no further record comes
+    folds_recover_whole: bool = True  # each key that only queues after another one of its fold is tried
+    given_up_values_free_keys: bool = True  # those that were refused because another row had them
 
 
 FINDINGS: dict[str, str] = {
@@ -132,6 +134,8 @@ FINDINGS: dict[str, str] = {
     "newest": "recovery_is_final_image",
     "pace": "trials_are_apart",
     "at last": "trials_come_at_last",
+    "same fold": "folds_recover_whole",
+    "value": "given_up_values_free_keys",
 }
 """Name of a rule in these tests (a number for the oldest) → the rule."""
 
@@ -151,6 +155,7 @@ _REMOVES = {"removes": 0.4, "others": 0.1, "snapshot": 1, "prefill": 9, "alike":
 _EXACT = {"shouts": 0, "one_case": 1}
 _KEEPS = _REMOVES | {"keeps": 1, "quarantine": 0, "truncates": 0.0}
 _REFUSED = {"quarantine": 1, "poison": 0.2, "moves": 0.5, "others": 0.1}
+_HOLDS = _REFUSED | {"holds": 1, "loose": 0.3}
 EMPHASIS: dict[str, dict[str, float]] = {
     "1": {"snapshot": 1},
     "2": {"snapshot": 1, "transactions": 3, "prefill": 5, "faults": 0.0},
@@ -215,6 +220,8 @@ EMPHASIS: dict[str, dict[str, float]] = {
     "newest": _REFUSED,
     "pace": _REFUSED,
     "at last": _REFUSED,
+    "same fold": _REFUSED | {"coarse": 1},
+    "value": _HOLDS,
 }
 """What a world has more of when it is to show that a rule is needed."""
 

@@ -22,7 +22,7 @@ from schemas.wire.position import LogPoint
 from tests.sim import statements, xa
 from tests.sim.binlog import UUID, Binlog, Change, Group, SourceRow, file_name
 from tests.sim.truth import Rows, TableHistory, carry_out
-from tests.sim.wire import TABLES
+from tests.sim.wire import LOOSE, TABLES
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class Source:
         self.binlog = Binlog(mysql)
         self.log: list[Logged] = []
         self.tables: dict[str, Rows] = {"t": {}, "x": {}}
-        self.defined = {table: TABLES[table] for table in self.tables}
+        self.defined = {table: self.form_of(table) for table in self.tables}
         self.seen_defined = dict(self.defined)
         self.histories = {table: TableHistory() for table in TABLES}
         self.inside: list[tuple[LogPoint, LogPoint]] = []
@@ -62,6 +62,10 @@ class Source:
         self.visible = 0  # transactions that a SELECT sees
         self.prepared: dict[str, tuple[LogPoint, list[RowChange]]] = {}
         """XA transactions without an end: where each begins, and what it will have changed."""
+
+    def form_of(self, table: str) -> Table:
+        """Return the definition with which a table is created."""
+        return LOOSE if table == "t" and self.world.loose else TABLES[table]
 
     @property
     def rows(self) -> Rows:

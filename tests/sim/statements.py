@@ -82,7 +82,7 @@ def _create(source: Source, table: str) -> None:
     at = group.sql(f"CREATE TABLE {table} {_COLUMNS}")
     source.histories[table].replaced(at, {})
     source.histories[table].altered.append(at)
-    _left(source, group, table, {}, TABLES[table])
+    _left(source, group, table, {}, source.form_of(table))
 
 
 def _swap_columns(source: Source, table: str) -> None:

@@ -38,6 +38,7 @@ from consumer.ordering.lanes.batches import LaneBatch, PendingBatch, moves_key
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import LaneProgress, NetChange, QuarantineEntry, RowChange, TargetTable
 from consumer.ordering.progress import LaneMark, ResumePlan, plan_resume
+from consumer.ordering.reasons import is_queued
 from consumer.ordering.recovery import HeldKey
 from consumer.ordering.tickets import Ticket, TicketTable
 from consumer.tables import definition
@@ -96,6 +97,7 @@ _end_copy, _note_taken = book._end_copy, KeyWindow.note_taken
 _assembler, _end = TransactionAssembler.__init__, TransactionBuffer._end_group
 _before, _refused_next = begin.find_mark_before_copy, lane._choose_refused_parts
 _final_change, _report = recovery.build_final_change, attempt_module.build_attempt_report
+_untried = recovery.find_untried_keys
 _judge, _init, _begin, _commit = (
     Deduplicator.judge_record, Deduplicator.__init__, EnvelopeReader.begin_reading, Applier._commit_batch,
 )  # fmt: skip
@@ -427,6 +429,16 @@ def _always_due(_self: HeldKey, _interval_s: float, _elapsed_s: float = 0.0) -> 
     return True
 
 
+def _queues_only(self: HeldKey, _level: int) -> bool:
+    """A key that was refused for a unique value waits for its next event."""
+    return is_queued(self.newest)
+
+
+def _exact_key_alone(*arguments: Any) -> list[HeldKey]:
+    """A key of which the target was never asked does not recover with the one that it queues after."""
+    return [key for key in _untried(*arguments) if not all(map(is_queued, key.entries))]
+
+
 def _waits_for_records(*arguments: Any, **_left: object) -> Report:
     """What an attempt leaves untried waits for the topic's next records."""
     return _report(*arguments)
@@ -515,6 +527,11 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "recovers": ((attempt_state, "recover_keys", _recovers_nothing),),
     "newest": ((recovery, "build_final_change", _first_image),),
     "pace": ((HeldKey, "is_due", _always_due),),
+    "same fold": (
+        (recovery, "find_untried_keys", _exact_key_alone),
+        (attempt_state, "find_untried_keys", _exact_key_alone),
+    ),
+    "value": ((HeldKey, "is_untried", _queues_only),),
     "at last": ((attempt_module, "build_attempt_report", _waits_for_records),),
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
@@ -34,7 +34,8 @@ from consumer.ordering.model import (
     build_aged_entry,
     format_entry_key,
 )
-from consumer.ordering.recovery import TRIAL_INTERVAL_S, is_queued
+from consumer.ordering.reasons import find_trial_offset, is_queued, is_waiting
+from consumer.ordering.recovery import TRIAL_INTERVAL_S
 from schemas.table.model import Row
 from schemas.wire.position import ZERO
 from tests.sim.rules import Rules
@@ -400,12 +401,16 @@ class Target:
         if txn.relaid is not None:
             self.progress[txn.relaid[0]] = {row.lane: row for row in txn.relaid[1]}
         self.states |= txn.states
+        if txn.progress:  # its next row is another one: the key was deleted, or a snapshot has read it
+            for of, entry in [each for each in self.held if _leaves(txn, *each, new=False)]:
+                self._refused_at.pop((of, entry.table, entry.key), None)
         self.held = [
             entry for entry in [*self.held, *txn.held] if not _leaves(txn, *entry, new=entry in txn.held)
         ]
         self.kept = (self.kept - txn.ended) | txn.kept
+        newest = {(of, entry.table, entry.key): entry for of, entry in txn.held}
         for of, entry in txn.held:
-            self._note_entry(of, entry, is_trial=not txn.progress)
+            self._note_entry(of, entry, newest.values(), is_trial=not txn.progress)
         self.displaced.extend(txn.displaced)
         self.emptied.extend(txn.emptied)
         touched = set(txn.touched)
@@ -414,13 +419,21 @@ class Target:
         if luck > 1 - self.trouble / 3:
             raise CommitUnknownError("lost behind COMMIT")
 
-    def _note_entry(self, unit: str, entry: QuarantineEntry, *, is_trial: bool) -> None:
-        """Note a new entry. Raises Wrong for a key that was tried too early after it was refused."""
+    def _note_entry(
+        self, unit: str, entry: QuarantineEntry, newest: Collection[QuarantineEntry], *, is_trial: bool
+    ) -> None:
+        """Note a new entry. Raises Wrong for a key that was tried too early after it was refused.
+
+        `newest`: of each key that the transaction adds entries of.
+        """
         place, is_old = (unit, entry.table, entry.key), (unit, entry.offset, entry.part) in self._held_at
         self._held_at[unit, entry.offset, entry.part] = self.now_s
         if is_queued(entry):
             if is_old:  # the end of a copy: the key may be tried at once
                 self._refused_at.pop(place, None)
+            return
+        was_room_made = is_trial and is_waiting(entry) and find_trial_offset(entry) < 0
+        if was_room_made or entry not in newest:
             return
         since = self.now_s - self._refused_at.get(place, -TRIAL_INTERVAL_S)
         if is_trial and since < TRIAL_INTERVAL_S:

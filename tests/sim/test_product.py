@@ -27,7 +27,7 @@ from consumer.attempt.copies import (
 from consumer.attempt.copies import copies as applied_copies
 from consumer.attempt.evolution import next_definition
 from consumer.attempt.readers import reader
-from consumer.ordering import dedup, dispatch, layout, netchange, progress, tickets
+from consumer.ordering import dedup, dispatch, layout, netchange, progress, reasons, tickets
 from consumer.ordering import recovery as recovery_plan
 from consumer.ordering.lanes import batches, lane
 from producer import tables
@@ -71,7 +71,7 @@ from tests.sim.world import PipelineSimulation
 
 MODULES: tuple[ModuleType, ...] = (
     applier, attempt, attempt_state, next_definition, lane_group, reader, spec, transactions, dedup, dispatch,
-    lane, batches, layout, netchange, progress, tickets,
+    lane, batches, layout, netchange, progress, reasons, tickets,
     begin, key_sweep, marker, passed_ranges, quarantined_keys, removal, sweep, window,
     applied_copies, recovery, recovery_plan,
 )  # fmt: skip

@@ -42,6 +42,10 @@ TABLE = Table(
 TABLES = {name: replace(TABLE, name=name) for name in ("t", "x", "n")}
 """Every table of a source by its name; of `t` all that follows is simulated, too, the topics of the others
 are read. `n` is made later."""
+LOOSE = replace(TABLE, unique=(_unique("u1", "u1"),))
+"""`t` at a source that has no unique index on u2. The target has one."""
+COARSE = "public.ci"
+"""A collation in which the fold of a key does not distinguish any two."""
 
 
 def routes(branch: str, *, keeps: bool = False) -> tuple[TableRoute, ...]:
@@ -50,13 +54,14 @@ def routes(branch: str, *, keeps: bool = False) -> tuple[TableRoute, ...]:
     return (TableRoute("d.t", "public.t", ((BRANCH, branch),), keeps_removed_rows=keeps),)
 
 
-def table_there(branch: str) -> Table:
-    """Return the target table as it is in the target."""
+def table_there(branch: str, *, coarse: bool = False) -> Table:
+    """Return the target table as it is in the target. `coarse`: its key's collation is `COARSE`."""
     routed = resolve_route(routes(branch), SOURCE, TABLE.db, TABLE.name)
     assert routed is not None
-    return build_desired_table(TABLE, routed)
+    parts = (IndexPart(column="k", collation=COARSE if coarse else None),)
+    return build_desired_table(replace(TABLE, key=replace(TABLE.key, parts=parts)), routed)
 
 
-def real_table(branch: str) -> bytes:
+def real_table(branch: str, *, coarse: bool = False) -> bytes:
     """Return it as JSON, known of any definition."""
-    return encode_known_table(None, table_there(branch))
+    return encode_known_table(None, table_there(branch, coarse=coarse))

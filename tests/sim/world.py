@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 from consumer.attempt.reports import CopyNeed
 from consumer.errors import ConsumerError, UniqueViolationError
 from consumer.ordering.model import NetChange, QuarantineEntry, format_entry_key
+from consumer.ordering.reasons import is_queued
 from schemas.table.model import Row
 from schemas.wire.codec import encode_copy_request
 from schemas.wire.copies import CopyRequest, RepairLimits
@@ -95,6 +96,13 @@ class PipelineSimulation:
         self.keeping = random.Random(seed ^ 0x4EE9)
         share = 0.0 if finding else 0.3
         self.keeps = self.keeping.random() < more.get("keeps", share)  # whether removed rows stay
+        # Of its own, too.
+        self.waiting = random.Random(seed ^ 0x3A17)
+        share = 0.0 if finding else 0.25
+        self.holds = self.waiting.random() < more.get("holds", share)  # `conflicts: quarantine`
+        # Share of the changes that may take a value of u2 which another row of the source has.
+        self.loose = more.get("loose", self.waiting.choice((0.0, 0.3))) if self.holds else 0.0
+        self.coarse = self.waiting.random() < more.get("coarse", share)  # whether no two keys fold apart
         self._asked = 0
         # Of its own, too: seconds that a step takes.
         self.pace = random.Random(seed ^ 0xC10C).choice((0.01, 0.05, 0.5))
@@ -182,9 +190,10 @@ class PipelineSimulation:
             for there in [*other.tables.get(table, {}).values(), *other.locked(table)]:
                 if other is source and there is old:
                     continue
+                unique = 2 if table == "t" and self.loose and self.waiting.random() < self.loose else 3
                 same = [
                     a is not None and b is not None and a.lower() == b.lower()
-                    for a, b in zip(row[:3], there[:3], strict=True)
+                    for a, b in zip(row[:unique], there[:unique], strict=True)
                 ]
                 if any(same):
                     return True
@@ -349,6 +358,10 @@ class PipelineSimulation:
                 f"deleted at the source, and yet in the target or its quarantine: {left} "
                 f"(rows {rows - alive}, entries {self._held_keys() - alive})"
             )
+        texts = {(row[BRANCH], row[KEY]) for row in self._expected().values()}
+        held = {tuple(msgspec.json.decode(held.key)) for _, held in self.target.held}
+        if left := sorted(key for key in held - texts if key_of(key) not in self._listed_keys()):
+            raise Wrong(f"the source has no key of this form, and yet entries do: {left}")
 
     def _has_skipped_to_a_stop(self) -> bool:
         found = [
@@ -358,19 +371,26 @@ class PipelineSimulation:
         return any(each.skipped and each.stop is not None for each in found)
 
     def _check_recovered(self) -> None:
-        """Each key with an entry has a final row that the target refuses."""
+        """Each key with an entry has a final row that the target refuses, or its unit waits at a stop and
+        will try it when it goes on."""
         if not (self.rules.retry_is_final_image and self.rules.deletes_settle):
             return
         last = {
             (query.unit, key_of(msgspec.json.decode(held.key))): (query.branch, held)
             for query in self.queries
             for unit, held in sorted(self.target.held, key=lambda each: (each[1].offset, each[1].part))
-            if unit == query.unit
+            if unit == query.unit and not (query.ended and is_queued(held))
         }
         for branch, held in last.values():
             row = _image(held, branch)
-            if row is None or row[VERSION] not in self.target.poison:
+            if row is None or not (row[VERSION] in self.target.poison or self._meets_another(row)):
                 raise Wrong(f"the target accepts {row}, which is in its quarantine: {held.error}")
+
+    def _meets_another(self, row: Row) -> bool:
+        """Whether another row of the target has a unique value of `row`, and no row is displaced."""
+        others = [each for key, each in self.target.committed.items() if key != row_key(row)]
+        taken = {entry for other in others for entry in entries(other)}
+        return self.holds and not taken.isdisjoint(entries(row))
 
     def _listed_keys(self) -> set[RowKey]:
         """Return the keys that the target lists as kept."""
@@ -384,14 +404,16 @@ class PipelineSimulation:
             branch, found = self._branch(source), judge.found("t", broker.topics.get(EVENTS) or Topic())
             kept = {(branch, key) for key in found.kept}
             lost = kept - actual.keys() - displaced
-            if lost and not self.quarantine:
+            if lost and not (self.quarantine or self.holds):
                 raise Wrong(f"a statement removed {lost}, and the target has not kept them")
             more = {key for key in actual.keys() - expected.keys() if key[0] == branch}
             if found.debt is None and (unlisted := more - listed):
                 raise Wrong(f"the source does not have {unlisted}, and the target does not list them")
             if not found.skipped and (others := more - kept):
                 raise Wrong(f"no statement removed {others}, and yet the target keeps them")
-        rows = {format_entry_key((row[BRANCH], row[KEY])) for row in expected.values()}
+        held = self._held_keys() if self.holds else set()
+        written = [row for key, row in expected.items() if key not in held]
+        rows = {format_entry_key((row[BRANCH], row[KEY])) for row in written}
         both = rows & {key for _, key in self.target.kept}
         if both and self.target.shown("a") == "a":
             raise Wrong(f"the source has rows of {both}, which the target lists as kept")
@@ -408,9 +430,10 @@ class PipelineSimulation:
         if self.keeps:
             self._check_kept(actual, expected)
         kept = actual.keys() - expected.keys() if self.keeps else set()
-        for key in self._stale() | kept:  # its row may have made room for another one
+        waiting = held if self.holds else set()  # `_check_recovered` has judged them
+        for key in self._stale() | kept | waiting:  # its row may have made room for another one
             actual.pop(key, None), expected.pop(key, None)
-        if held:
+        if held and not self.holds:
             raise Wrong(f"held rows that the retry did not free: {held}")
         if actual != expected:
             raise Wrong(f"at the end the target has {actual}, the topics {expected}")
@@ -573,6 +596,8 @@ class PipelineSimulation:
 
     def _retry_held(self) -> None:
         """An operator has mended what the target refused, and retries everything that is held."""
+        if self.holds:  # a row of another key may stay in the way of one
+            return
         self.target.poison = set()
         for query in self.queries:
             held = sorted(
@@ -587,12 +612,13 @@ class PipelineSimulation:
 
     def _final_images(self, query: Query, held: list[QuarantineEntry]) -> Steps:
         """The final image of every held key, at the unit's present position."""
-        last: dict[str, Row | None] = {}
+        last: dict[RowKey, Row | None] = {}
         keys = {tuple(msgspec.json.decode(entry.key)) for entry in held}
         for entry in held:
-            last[entry.folded] = _image(entry, query.branch)
+            last[key_of(msgspec.json.decode(entry.key))] = _image(entry, query.branch)
         net = NetChange(_TABLE, sorted(keys), [row for row in last.values() if row is not None])
-        yield from self._transact(query, net, None, {entry.folded for entry in held})
+        displacing = "retry" if self.keeps else None  # a row that stays may have a value of theirs
+        yield from self._transact(query, net, displacing, {entry.folded for entry in held})
 
     def _replay(self, query: Query, held: list[QuarantineEntry]) -> Steps:
         """Rule 16 off: the queued events, one after the other."""

@@ -523,6 +523,7 @@ def test_a_key_that_the_end_of_a_copy_let_go_is_free_for_the_row_behind_it() -> 
     assert bench.apply(start).state == "ok"
     assert bench.target.state.held == {}
     assert bench.target.rows_of() == rows_of(source)
+    assert [entry.offset for entry, _ in bench.target.state.closed] == [4], "the row behind it does not queue"
 
 
 def test_a_held_key_that_is_changed_while_the_copy_runs_stays_held() -> None:

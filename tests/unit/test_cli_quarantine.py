@@ -216,8 +216,9 @@ def test_no_row_is_written_under_names_that_the_target_gets_with_a_copy(tmp_path
     ("how", "newest", "applied"),
     [("retry", 5, False), ("retry", 7, False), ("retry", 9, True), ("skip", 5, True)],
 )
+@pytest.mark.parametrize("other", [False, True], ids=["", "beside another key of its fold"])
 def test_a_row_that_a_statement_may_have_removed_is_not_retried_before_the_key_sweep_has_ended(
-    how: str, newest: int, applied: bool
+    how: str, newest: int, applied: bool, other: bool
 ) -> None:
     """The sweep may have passed its key, and would leave the row in the target for ever."""
     debt = RemovedRows(id="d", offset=7, ddl="ALTER TABLE acct DROP PARTITION p0", since_ms=1)
@@ -228,6 +229,7 @@ def test_a_row_that_a_statement_may_have_removed_is_not_retried_before_the_key_s
     )
     outcome = ResolveOutcome()
     entries = [held(3, 1, None, row(1, "a")), held(newest, 1, row(1, "a"), row(1, "b"))]
+    entries += [held(20, 2, None, row(2, "c"))] if other else []
     quarantine._resolve_key(taken, how, entries, outcome)
     assert (outcome.complete, bool(closed)) == (applied, applied)
     assert applied or "the key sweep that finds out has not ended" in outcome.lines[0]

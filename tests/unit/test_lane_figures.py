@@ -24,9 +24,11 @@ from consumer.reporting.protocol import LineWriter
 from consumer.reporting.status_lines import STATUS_INTERVAL_S, StatusWriter
 from consumer.units.supervision import WatchedUnit
 from schemas.table.model import Row
+from schemas.wire.event import Undecodable
 from schemas.wire.position import ZERO
 from tests.kits.history import target_table
 from tests.kits.unit_apply import started
+from tests.kits.unit_copies import benched, copy_of
 
 LANES = 3
 END = (99, (0, 1, 99, 0), 1, 0)
@@ -135,6 +137,49 @@ def test_report_has_what_is_in_quarantine_at_its_end() -> None:
     assert bench.apply(3).lanes.open_quarantine == 1, "it is known without a new one"
     bench.write([source.put(source.row(1, None, 2)), source.delete(1)])
     assert bench.apply(4).lanes.open_quarantine == len(bench.target.state.held)
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("small_batch", [0, 100])
+@pytest.mark.parametrize(
+    "how", ["recovery", "recovery after a delete", "delete", "truncate", "copy's row", "copy's end"]
+)
+def test_report_counts_what_has_left_the_quarantine(how: str, small_batch: int, lanes: int) -> None:
+    """Once, by lanes or beside them; not the entries that a later one of their key has replaced."""
+    bench, source = benched(lanes=lanes, small_batch=small_batch)
+    bench.target.refuse = lambda row: RefusedError("too long") if row[6] == "bad" else None
+    bench.write([source.put(source.row(key, None, 1, "bad")) for key in (1, 2)])
+    bench.write([source.put(source.row(1, None, version, "bad")) for version in range(2, 9)])
+    assert bench.apply().lanes.resolved == 0
+    assert len(bench.target.state.held) == 3, "two of key 1, one of key 2"
+    start = len(bench.topic)
+    if how == "truncate":
+        bench.write([source.truncate()])
+    elif how in {"delete", "recovery after a delete"}:
+        bench.write([source.delete(1)])
+    if how.startswith("recovery"):
+        bench.write([source.put(source.row(1, None, 9))])
+    if how.startswith("copy"):
+        source.rows.pop(1)
+        source.rows |= {1: source.row(1, None, 9)} if how == "copy's row" else {}
+        copy_of(source, bench.topic).all()
+    report = bench.apply(start)
+    closed = {(entry.offset, entry.part) for entry, _ in bench.target.state.closed}
+    assert (report.state, report.lanes.open_quarantine) == ("ok", len(bench.target.state.held))
+    written_before = {place for place in closed if place[0] < start}
+    assert report.lanes.resolved == len(written_before) + (how == "recovery")
+    assert len(written_before) == (3 if how == "truncate" or how.startswith("copy") else 2)
+    assert bench.apply(len(bench.topic)).lanes.resolved == 0
+
+
+def test_report_counts_no_event_that_comes_and_goes_in_one_batch() -> None:
+    bench, source = started()
+    odd = {**source.row(1, None, 1), "note": {"undecodable": "qqE="}}
+    bench.write([source.event("c", None, odd, undecodable=Undecodable(after=("note",)))])
+    bench.write([source.event("d", odd, None, undecodable=Undecodable(before=("note",)))])
+    report = bench.apply()
+    assert (report.held, report.lanes.open_quarantine, report.lanes.resolved) == (0, 0, 0)
+    assert [entry.offset for entry, _ in bench.target.state.closed] == [1]
 
 
 def test_last_figures_of_a_unit_are_written_before_it_is_left_out() -> None:

@@ -557,18 +557,6 @@ class TestWhatTheTargetIsAsked:
         except StopIteration as end:
             return end.value
 
-    @pytest.mark.parametrize(
-        ("there", "goes", "free"),
-        [([], False, True), ([(1,)], True, True), ([("01",)], False, False), ([(1,), (2,)], False, False)],
-    )
-    def test_a_held_key_is_free_where_no_row_is_left_of_it(
-        self, there: list[Key], goes: bool, free: bool
-    ) -> None:
-        """What the target finds under a key and shows as another one may be another one's row."""
-        deleted: list[Key] = []
-        found = self.ended(self.sweep(deleted).delete_rows_of_keys([(1,)]), lambda _effect: there)
-        assert (deleted, found) == ([(1,)] if goes else [], [(1,)] if free else [])
-
     @pytest.mark.parametrize(("after", "upto"), [((1,), None), (None, (1,)), ((1,), (5,))])
     def test_a_bound_that_the_target_cannot_hold_is_told_and_the_next_marker_makes_up_for_it(
         self, after: Key | None, upto: Key | None

@@ -316,6 +316,7 @@ LANES = {
     "lock_wait_ms": 1500,
     "lock_chain": 3,
     "open_quarantine": 4,
+    "resolved": 6,
 }
 
 
@@ -348,6 +349,7 @@ def test_agent_reports_what_its_processes_report() -> None:
         ("rowlock_applied_events_total", ()): 10,
         ("rowlock_quarantined_events_total", ()): 3,
         ("rowlock_quarantine_open_events", ()): 4,
+        ("rowlock_quarantine_resolved_events_total", ()): 6,
         ("rowlock_displaced_rows_total", ()): 1,
         ("rowlock_applied_rows_total", (("op", "upsert"),)): 8,
         ("rowlock_applied_rows_total", (("op", "delete"),)): 2,

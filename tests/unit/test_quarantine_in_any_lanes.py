@@ -25,8 +25,8 @@ from msgspec.structs import replace as altered
 
 from consumer.errors import RefusedError
 from consumer.ordering.fold import make_key_fold
-from consumer.ordering.lanes.batches import QUEUED_AFTER
 from consumer.ordering.model import TargetTable
+from consumer.ordering.reasons import QUEUED_AFTER
 from schemas.table.model import Column, ColumnType, Key, Kind, Row
 from tests.kits.history import Event, TopicHistory, run_pure, target_table
 from tests.stands.fake_target import FakeTarget

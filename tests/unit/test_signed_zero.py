@@ -10,14 +10,12 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from consumer.attempt.copies.sweep import Sweep
 from consumer.attempt.copies.window import KeyWindow, note_changes
-from consumer.attempt.effects import Machine
 from consumer.attempt.readers.reader import RowBatch
 from consumer.ordering.dispatch import Dispatcher
 from consumer.ordering.lanes.batches import PendingBatch, QuarantinedKeys, build_batch, moves_key
 from consumer.ordering.layout import Layout
-from consumer.ordering.model import LaneProgress, NetChange, QuarantineEntry, RowChange, TargetTable
+from consumer.ordering.model import LaneProgress, NetChange, QuarantineEntry, RowChange
 from consumer.ordering.netchange import NetChangeReducer
 from consumer.ordering.tickets import TicketTable
 from consumer.tables.definition import ActiveDefinition
@@ -167,23 +165,6 @@ def test_a_zero_that_was_given_up_does_not_live() -> None:
     window = KeyWindow(TARGET, 1)
     window.note_taken(RowBatch([change(None, OLD, 2), change(OLD, NEW, 3)], (3, (0, 1, 2, 3), 1, 1)))
     assert same(window.list_living_keys(1), [(0.0,)])
-
-
-@pytest.mark.parametrize(("shown", "goes"), [(-0.0, True), (0.0, False)])
-def test_only_the_row_of_the_very_zero_is_deleted(shown: float, *, goes: bool) -> None:
-    """What the target finds under the key and shows as the other zero may be the row that the source has."""
-    deleted: list[Key] = []
-
-    def delete(_table: TargetTable, keys: list[Key]) -> Machine[int]:
-        deleted.extend(keys)
-        yield from ()
-        return len(keys)
-
-    machine = Sweep("t", in_force(), delete, patient=True).delete_rows_of_keys([(-0.0,)])
-    next(machine)
-    with pytest.raises(StopIteration) as ended:
-        machine.send([(shown,)])
-    assert (len(deleted), len(ended.value.value)) == (int(goes), int(goes))
 
 
 # --- verify

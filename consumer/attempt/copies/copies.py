@@ -253,9 +253,10 @@ class CopyMarkers:
         existing: set[str] = set()
         if chunk.keys:
             existing = yield from self._find_existing_keys(sweep, chunk, at, active, held)
-        entries = dict(find_deleted_keys(active, held, begins, existing))
-        free = yield from sweep.delete_rows_of_keys(list(entries))
-        ids = [(entry.offset, entry.part) for key in free for entry in entries[key]]
+        deleted = find_deleted_keys(active, held, begins, existing)
+        # Their rows are deleted: a sweep leaves only rows that the target finds under keys of the source. One
+        # that it finds under a deleted key, too, is such a row, and an entry tried again would overwrite it.
+        ids = [(entry.offset, entry.part) for _, entries in deleted for entry in entries]
         operations: list[Operation] = []
         if not chunk.keys:
             operations += list_superseding_operations(active, begins, at)

@@ -114,16 +114,14 @@ def finish_snapshot(
         )
     topic, (first, last) = spec.unit.topic, active.stored.snapshot
     rows = _SnapshotRows(topic, active)
-    entries: dict[Key, Sequence[QuarantineEntry]] = {}
+    gone: list[tuple[Key, Sequence[QuarantineEntry]]] = []
 
     def vouch_for_keys(doubted: Iterable[Sequence[Key]]) -> Machine[None]:
         held = yield from retry_transient(lambda: ask_driver(ReadQuarantine()))
-        entries.update(
-            (key, of) for key, of in find_deleted_keys(active, held, first - 1) if not rows.is_last(key)
-        )
+        gone[:] = [each for each in find_deleted_keys(active, held, first - 1) if not rows.is_last(each[0])]
         position = max(row.position for row in progress.rows)
         yield from SourceKeyProof(topic, active, first, last, position).vouch_for_keys(
-            chain(doubted, [list(entries)])
+            chain(doubted, [[key for key, _ in gone]])
         )
 
     sweep = Sweep(
@@ -135,8 +133,7 @@ def finish_snapshot(
         vouch=vouch_for_keys,
     )
     deleted = yield from sweep.sweep_table(first, last + 1)
-    free = yield from sweep.delete_rows_of_keys(list(entries))
-    ids = [(entry.offset, entry.part) for key in free for entry in entries[key]]
+    ids = [(entry.offset, entry.part) for _, entries in gone for entry in entries]
     state = UnitState(replace(active.stored, snapshot=None).encode(), None, None)
     closed: list[Operation] = [
         CloseQuarantine(ids, f"deleted at the source, by the snapshot that ended at offset {last}")

@@ -172,23 +172,6 @@ class Sweep:
                 deleted += yield from self._remove(self._of, dead)
         return deleted
 
-    def delete_rows_of_keys(self, keys: Sequence[Key]) -> Machine[list[Key]]:
-        """Delete the rows of `keys`, which the source does not have, unless they are kept; return the keys
-        without a row of the source afterwards.
-
-        If the target finds a row under a key but shows another key, that may be another key's row: it
-        stays.
-        """
-        free: list[Key] = []
-        for key in keys:
-            there = yield from ask_driver(LookUpKeys(self._table, [key]))
-            shown = [encode_key(each) for each in there] == [encode_key(key)]
-            if shown:
-                yield from self._remove(self._of, [key])
-            if shown or not there:
-                free.append(key)
-        return free
-
     def _convert_bound(self, key: Key | None) -> Key | None:
         """Convert a bound from a key of the source to a key of the target."""
         return None if key is None else self._active.convert_keys([key])[0]

@@ -31,6 +31,7 @@ from consumer.ordering.model import (
 )
 from consumer.ordering.netchange import replace_snapshot_rows
 from consumer.ordering.progress import LaneMark
+from consumer.ordering.reasons import QUEUED_AFTER
 from schemas.table.equality import are_same_values
 from schemas.table.model import Key
 
@@ -39,8 +40,6 @@ QuarantinedKey = tuple[str, str]
 QuarantinePlace = tuple[int, int, Key]
 """A quarantine entry's (offset, part, exact key). Equal exact keys are one key, for example 0.0 and
 -0.0, although their texts differ."""
-QUEUED_AFTER = "held behind offset"
-"""The begin of the error of an entry that is quarantined only because of an earlier entry of its key."""
 
 
 class HeldChange(NamedTuple):

@@ -34,6 +34,7 @@ from consumer.ordering.lanes.batches import LaneBatch, PendingBatch, Quarantined
 from consumer.ordering.model import ChangeId, QuarantineEntry
 from consumer.ordering.netchange import may_be_anew
 from consumer.ordering.progress import LaneMark
+from consumer.ordering.reasons import format_refusal
 from consumer.ordering.tickets import Ticket, TicketTable
 from schemas.backoff import pause_after
 from schemas.problems import Problem
@@ -153,7 +154,7 @@ def _choose_refused_parts(pending: PendingBatch, error: RefusedError) -> dict[in
     insert first, then the insert without the delete.
     """
     change, plan, _key, _waits = pending.items[0]
-    tried, why = pending.refused, str(error)
+    tried, why = pending.refused, format_refusal(error)
     if not moves_key(change, plan):
         if tried:
             raise error

@@ -185,7 +185,7 @@ class DirectApplier:
             return None
         entries = sessions.get_connection(0).read_quarantine(ApplyUnit(self._pipeline.name, unit.topic))
         sweeping = taken.definition is not None and is_sweeping(taken.definition)
-        if not sweeping and not list_untried_keys(entries):
+        if not sweeping and not list_untried_keys(entries, taken.lowest.offset):
             return None
         end = taken.lowest.offset + 1
         return self._apply_records(self.build_spec(unit, taken.epoch, taken.was), sessions, end, end)

@@ -43,7 +43,7 @@ BUGS = [
     Mutant(
         bug="a quarantined row is released without asking the source for it",
         file="consumer/attempt/copies/snapshots.py",
-        old=".vouch_for_keys(\n            chain(doubted, [list(entries)])\n        )",
+        old=".vouch_for_keys(\n            chain(doubted, [[key for key, _ in gone]])\n        )",
         new=".vouch_for_keys(doubted)",
         tests=("tests/unit/test_partial_snapshots.py",),
     ),

@@ -114,8 +114,8 @@ BUGS = [
     Mutant(
         bug="lanes go on with quarantine entries that were closed",
         file="consumer/attempt/attempt_state.py",
-        old="        yield from self._note_quarantine(held)\n        self.applier = self._make_applier()",
-        new="        self.applier = self._make_applier()\n        yield from self._note_quarantine(held)",
+        old="yield from self._note_quarantine(held, resolved)\n        self.applier = self._make_applier()",
+        new="self.applier = self._make_applier()\n        yield from self._note_quarantine(held, resolved)",
         tests=("tests/unit/test_apply_copies.py",),
     ),
     Mutant(
@@ -124,5 +124,26 @@ BUGS = [
         old="self.held += len(remaining)",
         new="self.held += len(batch.quarantine.added)",
         tests=("tests/unit/test_quarantine_in_attempts.py",),
+    ),
+    Mutant(
+        bug="a key that was refused for a unique value waits for its next event",
+        file="consumer/ordering/recovery.py",
+        old="return find_trial_offset(self.newest) < level",
+        new="return False",
+        tests=("tests/unit/test_quarantine_waits_for_value.py",),
+    ),
+    Mutant(
+        bug="a recovery leaves keys alone that were tried in vain before it",
+        file="consumer/attempt/recovery.py",
+        old="if again else []",
+        new="if False else []",
+        tests=("tests/unit/test_quarantine_waits_for_value.py",),
+    ),
+    Mutant(
+        bug="a slow target is asked for the same keys for ever",
+        file="consumer/ordering/recovery.py",
+        old="seconds > MAX_SECONDS and self._is_any_decided and",
+        new="seconds > MAX_SECONDS and",
+        tests=("tests/unit/test_quarantine_recovers.py",),
     ),
 ]
