@@ -73,6 +73,9 @@ RULE = {
     "newest": "only the newest row of a held key is tried, once the lanes have drained",
     "pace": "a held key is not tried within a second of a refusal",
     "at last": "a held key that was not tried is tried without further records",
+    "clock": "the time up to which a source is captured comes from its server's clock",
+    "quiet": "a time of the server counts once the log's end that was read after it is reached",
+    "time first": "the server's time is read before the log's end",
 }
 
 

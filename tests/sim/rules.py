@@ -68,6 +68,9 @@ class Rules:
     recovery_is_final_image: bool = True  # only a key's newest row is tried
     trials_are_apart: bool = True  # a held key is not tried within a second of a refusal
     trials_come_at_last: bool = True  # also when no further record comes
+    times_are_the_servers: bool = True  # capture's clock may be ahead
+    times_are_reached: bool = True  # that nothing arrives does not show that all is read
+    times_come_before_ends: bool = True  # what is committed between the two may be behind the end
 
 
 FINDINGS: dict[str, str] = {
@@ -128,6 +131,9 @@ FINDINGS: dict[str, str] = {
     "newest": "recovery_is_final_image",
     "pace": "trials_are_apart",
     "at last": "trials_come_at_last",
+    "clock": "times_are_the_servers",
+    "quiet": "times_are_reached",
+    "time first": "times_come_before_ends",
 }
 """Name of a rule in these tests (a number for the oldest) → the rule."""
 
