@@ -95,7 +95,7 @@ class SourceTopics:
         for name, error in self._create_topics(missing, settings).items():
             if error is None:
                 created.add(name)
-            elif not _exists(error):
+            elif not _is_existing(error):
                 raise KafkaRefusedError.from_problem(self._explain_creation_failure(name, error))
         self._known.update(requested)
         return created
@@ -113,7 +113,7 @@ class SourceTopics:
         for name, error in made.items():
             if error is not None and error.code() == KafkaError.TOPIC_EXCEPTION:
                 taken.add(name)
-            if error is not None and not _exists(error):
+            if error is not None and not _is_existing(error):
                 refused[name] = self._explain_creation_failure(name, error)
         return TopicOpenings(created, refused, taken)
 
@@ -225,7 +225,7 @@ class SourceTopics:
         made: dict[str, KafkaError | None] = {}
         for first in range(0, len(names), _AT_ONCE):
             part = self._request_topics(names[first : first + _AT_ONCE], settings)
-            self._await_leaders([name for name, error in part.items() if error is None or _exists(error)])
+            self._await_leaders([name for name, error in part.items() if error is None or _is_existing(error)])
             made |= part
         return made
 
@@ -266,7 +266,7 @@ class SourceTopics:
         )
 
 
-def _exists(error: KafkaError) -> bool:
+def _is_existing(error: KafkaError) -> bool:
     """Return whether a topic is not created because another process has created it."""
     return error.code() == KafkaError.TOPIC_ALREADY_EXISTS
 
