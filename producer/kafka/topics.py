@@ -225,7 +225,8 @@ class SourceTopics:
         made: dict[str, KafkaError | None] = {}
         for first in range(0, len(names), _AT_ONCE):
             part = self._request_topics(names[first : first + _AT_ONCE], settings)
-            self._await_leaders([name for name, error in part.items() if error is None or _is_existing(error)])
+            there = [name for name, error in part.items() if error is None or _is_existing(error)]
+            self._await_leaders(there)
             made |= part
         return made
 
