@@ -519,6 +519,7 @@ def test_the_time_of_a_source_is_its_servers_and_reached() -> None:
     assert [each for each, _ in itertools.groupby(seen)] == [
         (0, False), (50, True), (50, False), (70, True), (70, False),
     ]  # fmt: skip
+    assert {record.ts_ms - commit_ms for record, *_ in story.broker.stored} == {0}, "a restart begins with it"
 
 
 @pytest.mark.parametrize(("end", "shorter"), [(0, False), (-1, True), (1, False), (None, True)])
