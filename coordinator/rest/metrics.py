@@ -110,8 +110,8 @@ WAITS_FOR_UNITS = MetricDefinition(
 CUT_TIME = MetricDefinition(
     "rowlock_cut_timestamp_seconds",
     "gauge",
-    "Source commit time up to which the changes of all sources are applied: the target is consistent at "
-    "this time.",
+    "All transactions that the sources had committed before this time, by their servers' clocks, are "
+    "applied: the target is consistent at this time.",
     ("pipeline",),
 )
 

@@ -178,14 +178,15 @@ class Pipeline(Answer):
     pipeline: str = Field(serialization_alias="pipeline", description="Its name.")
     checkpoint_ts: Ts = Field(
         serialization_alias="checkpoint_ts",
-        description="Every unit has applied all changes up to this time; never goes back.",
+        description="Every unit has applied all transactions that its source had committed before this "
+        "time, by the clock of the source's server; never goes back.",
     )
     resolved_ts: Ts = Field(
-        serialization_alias="resolved_ts", description="All changes up to this time are captured."
+        serialization_alias="resolved_ts", description="All transactions before this time are captured."
     )
     cut_ts: Ts = Field(
         serialization_alias="cut_ts",
-        description="The changes of all sources up to this time are applied: the "
+        description="All transactions that the sources had committed before this time are applied: the "
         "target is consistent at this time.",
     )
     by_source: dict[str, int] = Field(

@@ -29,6 +29,9 @@ from schemas.wire.copies import copy_topic
 from schemas.wire.records import StoredPosition, format_position_topic, format_watermark_topic
 from schemas.wire.topic_names import TopicNames, parse_stored_names
 
+MEASURED_TABLES = 2_000
+"""The most tables of one source with which a first start was measured (bench/many_databases.py)."""
+
 
 def check_source(config: Config, name: str) -> list[Finding]:
     """Return everything that is wrong with source `name`, its topics and its stored position.
@@ -42,7 +45,9 @@ def check_source(config: Config, name: str) -> list[Finding]:
     source = load_source_database(config, name)
     try:
         findings, tables = source.check_source()
-        return findings if tables is None else [*findings, *_on_kafka(config, name, source, tables)]
+        if tables is None:
+            return findings
+        return [*findings, *_judge_count(name, len(tables)), *_on_kafka(config, name, source, tables)]
     finally:
         source.close()
 
@@ -53,6 +58,18 @@ def require_source(config: Config, source: SourceDatabase) -> None:
     """
     check_capture_kafka_options(config.kafka.options)
     source.require_usable()
+
+
+def _judge_count(name: str, tables: int) -> list[Finding]:
+    """Return a warning for more tables than were measured."""
+    if tables <= MEASURED_TABLES:
+        return []
+    seen = f"{tables:,} tables are selected: rowlock is measured with up to {MEASURED_TABLES:,} in one source"
+    remedy = (
+        "leave out tables that no target needs (`tables`), and try the first start, which takes about a "
+        "second for four tables, before you depend on it ('Size Kafka' in rowlock's documentation)"
+    )
+    return [Finding("warning", f"source {name}", seen, remedy)]
 
 
 def _on_kafka(config: Config, name: str, source: SourceDatabase, tables: list[TableName]) -> list[Finding]:

@@ -42,7 +42,9 @@ _LATEST: Any = cast(Any, kafka_admin).OffsetSpec.latest()
 _LEADERS_WITHIN, _LOOK_AGAIN = 60.0, 0.05
 _DAY_MS = 24 * 3600 * 1000
 _AT_ONCE = 500
-"""Topics with settings that are read in one request."""
+"""Topics that are created, or with settings that are read, in one request. Kafka refuses a request that
+makes more than 10,000 records, and each topic makes one, one for its partition, and one for each setting.
+"""
 _NOT_FOR_US = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -93,9 +95,8 @@ class SourceTopics:
         for name, error in self._create_topics(missing, settings).items():
             if error is None:
                 created.add(name)
-            elif error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            elif not _is_existing(error):
                 raise KafkaRefusedError.from_problem(self._explain_creation_failure(name, error))
-        self._await_leaders(missing)
         self._known.update(requested)
         return created
 
@@ -105,7 +106,6 @@ class SourceTopics:
         there = [name for name in requested if name in existing]
         made = self._create_topics([name for name in requested if name not in existing], EVENTS)
         created = {name for name, error in made.items() if error is None}
-        self._await_leaders(sorted(created))
         refused = find_unfit_topics(
             {name: existing[name] for name in there}, self.read_cleanup_policies(there)
         )
@@ -113,7 +113,7 @@ class SourceTopics:
         for name, error in made.items():
             if error is not None and error.code() == KafkaError.TOPIC_EXCEPTION:
                 taken.add(name)
-            if error is not None and error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            if error is not None and not _is_existing(error):
                 refused[name] = self._explain_creation_failure(name, error)
         return TopicOpenings(created, refused, taken)
 
@@ -221,9 +221,16 @@ class SourceTopics:
             ) from error
 
     def _create_topics(self, names: list[str], settings: dict[str, str]) -> dict[str, KafkaError | None]:
-        """Return topic → why Kafka does not create it; None: it did."""
-        if not names:
-            return {}
+        """Return topic → why Kafka does not create it; None: it did, and its leader answers."""
+        made: dict[str, KafkaError | None] = {}
+        for first in range(0, len(names), _AT_ONCE):
+            part = self._request_topics(names[first : first + _AT_ONCE], settings)
+            there = [name for name, error in part.items() if error is None or _is_existing(error)]
+            self._await_leaders(there)
+            made |= part
+        return made
+
+    def _request_topics(self, names: list[str], settings: dict[str, str]) -> dict[str, KafkaError | None]:
         replication = self._kafka.replication
         config = {**settings, "min.insync.replicas": "2"} if replication >= 2 else dict(settings)
         new = [
@@ -258,6 +265,11 @@ class SourceTopics:
             f"Kafka refuses to create topic {name} with {self._kafka.replication} replicas: {error.str()}",
             "set kafka.replication to what the cluster can do, or allow the user to create topics",
         )
+
+
+def _is_existing(error: KafkaError) -> bool:
+    """Return whether a topic is not created because another process has created it."""
+    return error.code() == KafkaError.TOPIC_ALREADY_EXISTS
 
 
 MAY_DESCRIBE = (

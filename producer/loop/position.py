@@ -12,7 +12,7 @@ import msgspec
 from producer.errors import SupersededError, TableStoppedError
 from producer.ports import Ports
 from producer.snapshot.scheduler import SnapshotScheduler
-from producer.sources.changes import Boundary, Evidence, TransactionHeader
+from producer.sources.changes import Boundary, Evidence, TimedEnd, TransactionHeader
 from producer.sources.protocols import ConsumedLog, SourceLog
 from producer.start.started import StartedCapture
 from producer.statements.shadows import ShadowTables
@@ -26,10 +26,11 @@ class Milestone(NamedTuple):
     acknowledged.
 
     With it are stored the proof of the log, the topics' anchors, and the tables with a complete or an
-    incomplete snapshot.
+    incomplete snapshot. `source_ms`: the source time that the place has reached.
     """
 
     boundary: Boundary
+    source_ms: int
     proof: Evidence
     anchors: dict[str, Anchor]
     done: frozenset[str]
@@ -40,7 +41,8 @@ class CapturePosition:
     """The position of a run of capture.
 
     `resume`: where the last transaction ended, or the log's place after it. A record contains an earlier
-    position, the acknowledged one.
+    position, the acknowledged one. `source_ms`: the source time that `resume` has reached, by the clock of
+    the source's server alone: all transactions that it had committed before that time are before `resume`.
     """
 
     def __init__(
@@ -60,9 +62,9 @@ class CapturePosition:
         self._writer = ports.writer
         self._store = ports.store
         self._reader = ports.reader
-        self._clock = ports.clock
         self._record = started.record
         self.resume = build_first_boundary(started)
+        self.source_ms = self._record.ts_ms
         self._noted = self.resume
         self._anchors = started.captured.build_anchors(ports.writer.offsets)
         self._stored: object = None
@@ -70,12 +72,24 @@ class CapturePosition:
     def record_transaction_end(self, boundary: Boundary) -> None:
         """Record the end of a transaction: capture may resume after it."""
         self.resume = boundary
+        self.source_ms = max(self.source_ms, boundary.header.ts_ms)
         self._log.record_transaction_end(boundary)
 
     def record_log_position(self, file: str, pos: int) -> None:
         """Record that the log is at `file`, `pos`, between transactions: it may have moved without one."""
         if (file, pos) != (self.resume.file, self.resume.pos):
             self.resume = self.resume._replace(file=file, pos=pos)
+
+    def compare_log_end(self, end: TimedEnd) -> bool:
+        """Return whether capture may resume at the log's end: then it has reached the end's time, too.
+
+        Called between transactions.
+        """
+        here = parse_binlog_file_number(self.resume.file), self.resume.pos
+        if here != (parse_binlog_file_number(end.file), end.pos):
+            return False
+        self.source_ms = max(self.source_ms, end.ts_ms)
+        return True
 
     def note_proof(self) -> None:
         """Keep the proof of the log up to the resume position.
@@ -95,7 +109,8 @@ class CapturePosition:
         if not held and (self._used_up is None or not self._used_up.outstanding):
             self._anchors = self._started.captured.build_anchors(self._writer.offsets)
         snapshots = frozenset(self._snapshots.tables.done), frozenset(self._snapshots.tables.pending)
-        return Milestone(self.resume, self._log.find_evidence(), self._anchors, *snapshots)
+        evidence = self._log.find_evidence()
+        return Milestone(self.resume, self.source_ms, evidence, self._anchors, *snapshots)
 
     def store_position(self) -> None:
         """Store the end of the last transaction. Everything encoded must be sent and acknowledged."""
@@ -144,7 +159,7 @@ class CapturePosition:
 
     def store_milestone(self, milestone: Milestone) -> None:
         """Store the milestone. Everything sent before it must be acknowledged."""
-        boundary, proof, anchors, done, _ = milestone
+        boundary, source_ms, proof, anchors, done, _ = milestone
         captured = self._started.captured
         markers = sum(anchor.marker or 0 for anchor in anchors.values())
         copies = self._started.copies
@@ -161,7 +176,7 @@ class CapturePosition:
             return
         self._stored = state
         self._record = msgspec.structs.replace(
-            self._record, file=boundary.file, pos=boundary.pos, ts_ms=self._clock.now_ms(),
+            self._record, file=boundary.file, pos=boundary.pos, ts_ms=source_ms,
             snapshot_done=tuple(sorted(done)), anchors=anchors,
             stops=captured.list_stops(), prepared=boundary.prepared, proof=proof.proofs,
             shadows=self._shadows.list_stored_shadows((parse_binlog_file_number(boundary.file),

@@ -15,7 +15,7 @@ from producer.loop.rows import RowSender
 from producer.loop.table_stops import TableStops
 from producer.ports import Ports
 from producer.snapshot.scheduler import SnapshotScheduler
-from producer.sources.changes import Boundary, LogMoment
+from producer.sources.changes import LogMoment
 from producer.sources.protocols import SourceLog
 from producer.start.repeated_events import build_definition_context, send_definition
 from producer.start.started import StartedCapture
@@ -48,20 +48,19 @@ class WatermarkSender:
 
     def send_watermark(
         self,
-        boundary: Boundary,
-        pending: frozenset[str],
+        milestone: Milestone,
         *,
         idle: bool,
         events: int,
         ended: str | None = None,
         restarts: bool = False,
     ) -> None:
-        """Send a watermark: everything before `boundary` is in Kafka.
+        """Send a watermark: everything before `milestone` is in Kafka.
 
-        `pending`: tables with a snapshot that is not completely in Kafka. `idle`: the source has nothing
-        after it. `events`: rows so far. `ended`: why it is the last watermark, None: it is not.
-        `restarts`: another run follows at once.
+        `idle`: the source has nothing after it. `events`: rows so far. `ended`: why it is the last
+        watermark, None: it is not. `restarts`: another run follows at once.
         """
+        boundary = milestone.boundary
         source, now, left_out = (
             self._captured.source,
             self._clock.now_ms(),
@@ -70,8 +69,8 @@ class WatermarkSender:
         watermark = Watermark(
             source=source, gen=self._context.gen,
             position=(self._context.epoch, parse_binlog_file_number(boundary.file), boundary.pos, -1),
-            file=boundary.file, commit_ts_ms=now if idle else boundary.header.ts_ms, ts_ms=now, idle=idle,
-            snapshot_pending=tuple(sorted(pending)), topics=self._list_new_offsets(), events=events,
+            file=boundary.file, commit_ts_ms=milestone.source_ms, ts_ms=now, idle=idle,
+            snapshot_pending=tuple(sorted(milestone.pending)), topics=self._list_new_offsets(), events=events,
             error="; ".join(f"{name}: {problem}" for name, problem in left_out.items()) or None,
             stops=self._stops.select_visible_stops(),
             left_out={name: encode_problem(problem) for name, problem in left_out.items()}, ended=ended,
@@ -96,8 +95,6 @@ class WatermarkSender:
 
 
 _TICK = 1.0
-#: Seconds between checks, while the source is idle, that its log is still the one that is read.
-_LOOK = 10.0
 #: Seconds between checks whether a topic got more partitions.
 _LOOK_AT_TOPICS = 30.0
 _REPEAT_DEFINITIONS = RETENTION_MS / 1000 / 7
@@ -137,7 +134,7 @@ class CaptureTicker:
         self._copies = copies
         self._only_snapshot = only_snapshot
         self._topics = ports.topics
-        self._next_tick = self._next_look = self._seconds()
+        self._next_tick = self._seconds()
         self._next_topics = self._next_tick + _LOOK_AT_TOPICS
         self._next_repeat = self._next_tick + _REPEAT_DEFINITIONS
 
@@ -161,11 +158,8 @@ class CaptureTicker:
         if now >= self._next_repeat and not self._log.begun:
             self._next_repeat = now + _REPEAT_DEFINITIONS
             self._repeat_definitions()
-        idle = not self._log.heard and not self._log.inside
-        self._report_when_acknowledged(idle=idle)
-        if idle and now >= self._next_look:
-            self._next_look = now + _LOOK
-            self._require_log_end()
+        is_quiet = not self._log.heard and not self._log.inside
+        self._report_when_acknowledged(idle=is_quiet and self._has_reached_log_end())
         if now >= self._next_topics and not self._log.inside:
             self._next_topics = now + _LOOK_AT_TOPICS
             self._check_topics()
@@ -191,12 +185,7 @@ class CaptureTicker:
         """Store the milestone and send its watermark. Everything before it is in Kafka."""
         self._position.store_milestone(milestone)
         self._watermarks.send_watermark(
-            milestone.boundary,
-            milestone.pending,
-            idle=idle,
-            events=self._rows.sent,
-            ended=ended,
-            restarts=restarts,
+            milestone, idle=idle, events=self._rows.sent, ended=ended, restarts=restarts
         )
 
     def _check_topics(self) -> None:
@@ -244,18 +233,23 @@ class CaptureTicker:
                 stop = build_topic_stop([name], explain_partition_count(topic, partitions[topic]))
                 self._stops.stop_tables(stop, LogMoment(file, pos - 1, self._now_ms()))
 
-    def _require_log_end(self) -> None:
-        """Raise TransientSourceError when the log ends before what was read of it.
+    def _has_reached_log_end(self) -> bool:
+        """Return whether everything is read that the source's log has now.
 
-        A server that is reset continues to send heartbeats from the file that it has deleted.
+        That nothing arrives does not show it: the last transactions may be under way. The clock of this
+        machine does not count: it may differ from the source's.
+
+        Raises TransientSourceError when the log ends before what was read of it. A server that is reset
+        continues to send heartbeats from the file that it has deleted.
         """
-        end, point = self._server().log_end(), self._log.point
-        if end is None or (parse_binlog_file_number(end[0]), end[1]) < (
-            parse_binlog_file_number(point[0]),
-            point[1],
+        end, (file, pos) = self._server().read_timed_end(), self._log.point
+        if end is None or (parse_binlog_file_number(end.file), end.pos) < (
+            parse_binlog_file_number(file),
+            pos,
         ):
-            ends = "there is none" if end is None else f"it ends at {end[0]}:{end[1]}"
-            raise TransientSourceError(f"the log was read up to {point[0]}:{point[1]}, and now {ends}")
+            ends = "there is none" if end is None else f"it ends at {end.file}:{end.pos}"
+            raise TransientSourceError(f"the log was read up to {file}:{pos}, and now {ends}")
+        return self._position.compare_log_end(end)
 
     def _repeat_definitions(self) -> None:
         """Send definitions and stops again, long before retention deletes the last ones."""
@@ -264,7 +258,6 @@ class CaptureTicker:
             if state.name in captured.stopped:
                 continue
             at = build_definition_context(started.record, state.defined_at)
-            at.ts_ms = at.made_ms  # the time of its first sending would look like a lag
             send_definition(self._writer, started.context, state, at)
         for name, stopped in captured.stopped.items():
             if stopped.position is not None:

@@ -39,15 +39,28 @@ class LogFile(NamedTuple):
     size: int
 
 
+class TimedEnd(NamedTuple):
+    """The end of a source's log, and a source time that it has reached.
+
+    `ts_ms`: a time of the source server's clock, in ms since 1970, that was read before the end was. All
+    transactions that the server had committed before it are before `file`, `pos`.
+    """
+
+    file: str
+    pos: int
+    ts_ms: int
+
+
 class LogStart(NamedTuple):
-    """The place from which capture reads, the identity of the log's server, and the proof of the log
-    (`StoredPosition.proof`).
+    """The place from which capture reads, the identity of the log's server, the proof of the log
+    (`StoredPosition.proof`), and the source time that the place has reached (`TimedEnd.ts_ms`).
     """
 
     file: str
     pos: int
     identity: Identity
     proof: tuple[LogProof, ...]
+    ts_ms: int
 
 
 class Evidence(NamedTuple):

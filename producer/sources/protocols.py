@@ -14,7 +14,15 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from producer.decoders.envelope import SourceContext, TransactionContext
 from producer.definitions.requests import DefinitionPlace, Proof
 from producer.errors import TableStoppedError
-from producer.sources.changes import Barrier, Boundary, Evidence, LogMoment, LogStart, TransactionHeader
+from producer.sources.changes import (
+    Barrier,
+    Boundary,
+    Evidence,
+    LogMoment,
+    LogStart,
+    TimedEnd,
+    TransactionHeader,
+)
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, ReadChunk
 from producer.sources.mysql.mysql_gtids import GtidSet
 from producer.sources.survey import ExaminedTable
@@ -203,7 +211,13 @@ class ConsumedLog(Protocol):
 class SourceServer(Protocol):
     """The source server, besides its log, as the loop queries it."""
 
-    def log_end(self) -> tuple[str, int] | None: ...
+    def read_timed_end(self) -> TimedEnd | None:
+        """Return where the log ends now, and a time of the source's own clock that it has reached.
+
+        None: there is no log.
+        """
+        ...
+
     def find_nontransactional_engine(self, name: TableName, /) -> str | None: ...
     def estimate_rows(self, name: TableName, /) -> int | None:
         """Return the approximate number of rows of a table; None: it is not known."""

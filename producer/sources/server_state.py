@@ -38,6 +38,16 @@ class ServerState:
         """Return the character set of every collation id."""
         return read_charset_ids(self._session.connection)
 
+    def read_time_ms(self) -> int:
+        """Return the server's time in ms since 1970, of the clock that gives transactions their times.
+
+        No time zone is involved: an hour that occurs twice a year would be ambiguous.
+        """
+        (row,) = self._session.run_query(
+            "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 AS ms"
+        )
+        return int(row["ms"])
+
     def log_end(self) -> tuple[str, int] | None:
         """Return file and position of the end of the log; None: there is no binary log."""
         rows = self._log_status()

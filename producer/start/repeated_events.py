@@ -18,12 +18,16 @@ from schemas.wire.records import StoredPosition
 
 
 def build_definition_context(record: StoredPosition, position: Position) -> TransactionContext:
-    """Return a context at `position`. The file's name is derived from the record's."""
+    """Return a context at `position`. The file's name is derived from the record's.
+
+    Its time is the present one: an earlier one would look like a lag.
+    """
+    now = read_clock_ms()
     stem, _, number = record.file.rpartition(".")
     file = f"{stem}.{position[1]:0{len(number)}d}"
     return TransactionContext(
         id=f"{file}:{position[2]}", gtid=None, file=file, file_number=position[1], pos=position[2],
-        ts_ms=record.ts_ms, server_id=record.identity.server_id, made_ms=read_clock_ms(),
+        ts_ms=now, server_id=record.identity.server_id, made_ms=now,
     )  # fmt: skip
 
 

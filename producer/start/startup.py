@@ -30,7 +30,6 @@ from producer.start.started import StartedCapture
 from producer.start.table_topics import TableTopics
 from producer.start.topic_recovery import TableTail, TopicFindings, scan_topics
 from producer.tables import CapturedTables, TableName, TableState, format_table_name
-from schemas.clock import read_clock_ms
 from schemas.config.model import SourceConfig
 from schemas.findings import START_OVER
 from schemas.problems import Problem
@@ -168,7 +167,7 @@ class CaptureStarter:
                 stored,
                 gen=gen,
                 identity=here.identity,
-                ts_ms=read_clock_ms(),
+                ts_ms=here.ts_ms,
                 assigned=assigned,
                 proof=here.proof,
             )
@@ -176,7 +175,7 @@ class CaptureStarter:
         before = max([*eras, *([stored.epoch] if stored else [])], default=-1)
         return StoredPosition(
             source=self.captured.source, gen=gen, epoch=before + 1, file=here.file, pos=here.pos,
-            identity=here.identity, ts_ms=read_clock_ms(), assigned=assigned, proof=here.proof,
+            identity=here.identity, ts_ms=here.ts_ms, assigned=assigned, proof=here.proof,
             copy_requests=self._requests_end(),
         )  # fmt: skip
 

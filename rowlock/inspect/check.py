@@ -11,7 +11,7 @@ import contextlib
 import getpass
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import cast
 
@@ -43,6 +43,8 @@ from rowlock.inspect.checks.coordination_check import yield_coordination_finding
 from rowlock.inspect.checks.debezium_check import yield_debezium_findings
 from rowlock.inspect.checks.flows import (
     TableFlow,
+    TargetPlace,
+    group_flows,
     list_flows,
     yield_mixed_row_findings,
     yield_rename_findings,
@@ -215,6 +217,7 @@ def _build_unreached_finding(config: Config, name: str, error: CommandError) -> 
 def _yield_target_findings(
     config: Config, found: list[TableFlow], tables: dict[str, list[Table]]
 ) -> Iterator[ScopedFinding]:
+    by_place = group_flows(found)
     for name, options in config.pipelines.items():
         mine = [flow for flow in found if flow.pipeline == name]
         # otherwise the missing tables are the finding
@@ -225,8 +228,8 @@ def _yield_target_findings(
                 _build_finding(where, seen, "correct `from` of its routes"), FindingScope.PIPELINE, name
             )
         for flow in mine:
-            feeding = [other for other in found if other.place == flow.place]
-            yield from attach_scope(FindingScope.PIPELINE, name, yield_mixed_row_findings(config, feeding))
+            mixed = yield_mixed_row_findings(config, by_place[flow.place])
+            yield from attach_scope(FindingScope.PIPELINE, name, mixed)
         found_renames = yield_rename_findings(config, name, mine)
         yield from attach_scope(FindingScope.SETTING, name, found_renames)
         target = options.target
@@ -257,7 +260,7 @@ def _yield_target_findings(
             seen_flows = [flow for flow in mine if flow.place[1:] not in hidden]
             stored = read_unit_definitions(session, name)
             units = map_unit_definitions(stored)
-            yield from _judge_target_tables(config, seen_flows, found, session, units)
+            yield from _judge_target_tables(config, seen_flows, by_place, session, units)
             debezium = {
                 (flow.table.db, flow.table.name)
                 for flow in mine
@@ -302,7 +305,7 @@ def _build_unasked_finding(config: Config, target: str, error: ProblemError) -> 
 def _judge_target_tables(
     config: Config,
     mine: list[TableFlow],
-    found: list[TableFlow],
+    by_place: Mapping[TargetPlace, list[TableFlow]],
     session: UnitTarget,
     units: UnitDefinitions,
 ) -> Iterator[ScopedFinding]:
@@ -311,7 +314,7 @@ def _judge_target_tables(
     """
     reported: set[Finding] = set()
     for flow in mine:
-        for each in _judge_flow(config, flow, found, session, units):
+        for each in _judge_flow(config, flow, by_place[flow.place], session, units):
             if each.finding not in reported:
                 reported.add(each.finding)
                 yield each
@@ -320,14 +323,13 @@ def _judge_target_tables(
 def _judge_flow(
     config: Config,
     flow: TableFlow,
-    found: list[TableFlow],
+    feeding: list[TableFlow],
     session: UnitTarget,
     units: UnitDefinitions,
 ) -> Iterator[ScopedFinding]:
     """Judge one flow. Findings that a unit makes itself at its takeover affect the table; those about
-    other sources, the pipeline.
+    other sources, the pipeline. `feeding`: all flows with its place.
     """
-    feeding = [other for other in found if other.place == flow.place]
     expected = build_desired_table(flow.table, flow.routed)
     if flow.routed.topic is not None:
         yield from attach_scope(

@@ -163,7 +163,7 @@ class ShadowTable(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
 
 class StoredPosition(msgspec.Struct, kw_only=True):
     """The position from which capture resumes: a transaction boundary; everything before it is
-    acknowledged by Kafka.
+    acknowledged by Kafka. `ts_ms`: the source time that it has reached (`Watermark.commit_ts_ms`).
     """
 
     source: str = msgspec.field(name="source")
@@ -204,8 +204,9 @@ SNAPSHOT_COMPLETE = "its snapshot is complete, as `snapshot: only` asked for"
 
 
 class Watermark(msgspec.Struct, kw_only=True):
-    """The progress of capture: `commit_ts_ms` is the source's commit time at `position` (its present
-    clock when idle).
+    """The progress of capture. `commit_ts_ms`: the source time that `position` has reached, by the clock of
+    the source's server: all transactions that it had committed before that time are before `position`.
+    `ts_ms`: capture's own time.
     """
 
     source: str = msgspec.field(name="source")

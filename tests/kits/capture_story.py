@@ -32,6 +32,7 @@ from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
 from producer.sources.binlog.assembly import MAX_HELD_BYTES, TransactionBuffer
 from producer.sources.binlog.binlog_log import BinlogLog
+from producer.sources.changes import TimedEnd
 from producer.sources.chunk_data import ChunkRead, LowWatermark
 from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
 from producer.sources.mysql.flavour import MYSQL_FLAVOUR
@@ -142,9 +143,9 @@ class Story:
         """`limit`: bytes above which a transaction is not held in memory but read a second time.
 
         What a story may set: `ceiling`, `tails` and `fresh`, what the start finds in the topic; `engines`,
-        the tables without transactions; `log_end`, the end of the log as the server reports it; `requests`,
-        what is asked for copies; `proof`, what the catalog proves; `found`, what else the start finds;
-        `mode`, the source's `snapshot`.
+        the tables without transactions; `log_end`, the end of the log as the server reports it; `source_ms`,
+        its time; `requests`, what is asked for copies; `proof`, what the catalog proves; `found`, what else
+        the start finds; `mode`, the source's `snapshot`.
         """
         self.mysql, self.snapshot, self.limit = mysql, snapshot, limit
         self.made = Made([INT])
@@ -157,6 +158,7 @@ class Story:
         self.ceiling = DEFINED
         self.readers: list[ScriptedChunks] = []
         self.log_end: Callable[[], tuple[str, int] | None] = lambda: self.point
+        self.source_ms = 7
         self.engines: dict[tuple[str, str], str] = {}
         self.tails: dict[tuple[str, str], TableTail] = {}
         self.fresh = True
@@ -340,7 +342,7 @@ class Story:
 
     def _ports(self, writer: KafkaWriter) -> Ports:
         server = SimpleNamespace(
-            log_end=lambda *_: self.log_end(), find_nontransactional_engine=self.engines.get,
+            read_timed_end=self._read_timed_end, find_nontransactional_engine=self.engines.get,
             open_topics=self._open_topics, estimate_rows=lambda _name: 7,
             count_partitions=lambda: dict.fromkeys(self.ensured, 1),
         )  # fmt: skip
@@ -351,6 +353,10 @@ class Story:
             reaches=lambda _changed: UNUSED, clock=Clock(lambda: self.now, read_clock_ms),
             stopping=self.stop.is_set, poll_requests=self.poll_requests, repair=lambda _name: self.repair,
         )  # fmt: skip
+
+    def _read_timed_end(self) -> TimedEnd | None:
+        end = self.log_end()
+        return None if end is None else TimedEnd(*end, self.source_ms)
 
     def _open_topics(self, topics: Iterable[str]) -> TopicOpenings:
         made = [topic for topic in topics if topic not in self.ensured]

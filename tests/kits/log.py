@@ -23,19 +23,22 @@ class Log:
         self.pos = 4
         self.numbers = count(1)
         self.checksums = False
+        self.now_ms = 1_700_000_000_000  # the server's time
 
     def add(self, kind: int, body: bytes, flags: int = 0) -> None:
         end = self.pos + 19 + len(body) + 4 * self.checksums
-        self.events.append(BinlogEvent(kind, 1_700_000_000, 1, flags, self.file, self.pos, end, body))
+        self.events.append(BinlogEvent(kind, self.now_ms // 1000, 1, flags, self.file, self.pos, end, body))
         self.pos = end
 
     def query(self, sql: str, db: str = "bank") -> None:
         head = struct.pack("<IIBHH", 1, 0, len(db), 0, 3)
         self.add(log.QUERY, head + b"\xfa\xfb\xfc" + db.encode() + b"\0" + sql.encode())
 
-    def gtid(self) -> None:
+    def gtid(self, *, timed: bool = False) -> None:
+        """`timed`: with the commit time in microseconds, as MySQL 8 writes it."""
         uuid = bytes(range(16))
-        self.add(log.GTID, b"\0" + uuid + struct.pack("<Q", next(self.numbers)) + b"\2" + bytes(16))
+        time = (self.now_ms * 1000).to_bytes(7, "little") if timed else b""
+        self.add(log.GTID, b"\0" + uuid + struct.pack("<Q", next(self.numbers)) + b"\2" + bytes(16) + time)
 
     def mariadb_gtid(self, flags: int, xid: bytes = b"") -> None:
         self.add(log.MARIADB_GTID, struct.pack("<QIB", next(self.numbers), 0, flags) + xid)

@@ -125,7 +125,7 @@ class Start:
     def begin(self, *, new_snapshot: bool = False) -> StartedCapture:
         source: Any = SimpleNamespace(
             tables=self, definitions=self, build_context=self._context, resume_log=self._resumed,
-            find_log_end=lambda: LogStart(RECORD.file, RECORD.pos, RECORD.identity, ()),
+            find_log_end=lambda: LogStart(RECORD.file, RECORD.pos, RECORD.identity, (), 50),
         )  # fmt: skip
         writer = TopicWriter(self.topics.append, holding=True)
         writer.meanwhile = self.meanwhile
@@ -170,4 +170,4 @@ class Start:
         return SourceContext(connector="mysql", name=name, epoch=epoch, gen=gen)
 
     def _resumed(self, stored: StoredPosition) -> LogStart:
-        return LogStart(stored.file, stored.pos, stored.identity, stored.proof)
+        return LogStart(stored.file, stored.pos, stored.identity, stored.proof, stored.ts_ms)

@@ -101,6 +101,10 @@ class Binlog:
         self._log.add(log.FORMAT_DESCRIPTION, _FORMAT[self._log.checksums])
         self._log.add(_PREVIOUS_GTIDS if self.mysql else _GTID_LIST, struct.pack("<Q", self.last_gtid))
 
+    def set_clock(self, now_ms: int) -> None:
+        """Let what is written from now on have this time of the server."""
+        self._log.now_ms = now_ms
+
     def group(self, db: str = "d", *, standalone: bool = False, xa: str = "", ends: str = "") -> Group:
         """Begin a transaction; `standalone`: of one statement that ends it; `xa`: that XA one; `ends`: that
         ends that one."""
@@ -127,7 +131,7 @@ class Group:
         written.numbers = count(number)
         if binlog.mysql:
             self.gtid = f"{UUID}:{number}"
-            written.gtid()
+            written.gtid(timed=True)
             if not standalone and not ends:
                 self.sql(f"XA START {xid_text(xa)}" if xa else "BEGIN")
         else:

@@ -177,6 +177,7 @@ class Capture:
         self.source, self.broker, self.world = source, broker, world
         self.dead = self.refused = self.killed = self.busy = False
         self.now = 0.0
+        self._drift_ms = world.drifting.choice((0, 3_600_000, -3_600_000))
         self.gen = 0
         self.rng = world.rng
         self.loop: CaptureLoop | None = None
@@ -197,6 +198,11 @@ class Capture:
         if notified is None or is_any_copy_due(notified):
             return False
         return notified.idle and not notified.snapshot_pending and notified.position[1:3] == end
+
+    @property
+    def clock_ms(self) -> int:
+        """The clock of its machine, which may be an hour ahead of the source's or behind it."""
+        return self.source.now_ms + self._drift_ms
 
     def step(self) -> None:
         """Start, or take the next stretch of the log; then let the clock go on."""
@@ -280,7 +286,7 @@ class Capture:
             open_reader=lambda at: Reader(self.source, self.rng, at),
             server=lambda: server, names=EXACT, definitions=definitions,
             reaches=lambda changed: ImpactAnalyzer(definitions, lambda: port, changed),
-            clock=Clock(lambda: self.now, lambda: int(self.now * 1000)), stopping=lambda: False,
+            clock=Clock(lambda: self.now, lambda: self.clock_ms), stopping=lambda: False,
             reader=broker, poll_requests=Requests(broker, started.record.copy_requests).poll_requests,
             on_watermark=self._heard, chunk_rows=2,
         ))  # fmt: skip

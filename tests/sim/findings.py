@@ -77,6 +77,9 @@ RULE = {
     "at last": "a held key that was not tried is tried without further records",
     "same fold": "each key that only queues after another one of its fold is tried for itself",
     "value": "a key that was refused for a unique value is tried again after later events",
+    "clock": "the time up to which a source is captured comes from its server's clock",
+    "quiet": "a time of the server counts once the log's end that was read after it is reached",
+    "time first": "the server's time is read before the log's end",
 }
 
 

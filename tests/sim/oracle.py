@@ -12,6 +12,7 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
@@ -22,6 +23,8 @@ Kind = Literal["whole", "keys", "lob", "scn"]
 Rows = list[tuple[Any, ...]]
 TABLE = "a"
 KEYS = 8
+START_MS = 1_795_608_000_000
+"""2026-11-25, noon."""
 _SECOND = 1 << 30
 """Of RAC's instances the second one's numbers are all above the first one's."""
 _LOG = f"MLOG$_{TABLE}"
@@ -76,12 +79,18 @@ class ModelOracle:
         self.notified: Callable[[str], None] = lambda _sql: None
         self.meanwhile: Callable[[], None] = lambda: None
         self.fails: Callable[[], bool] = lambda: False
+        self.now_ms = START_MS  # goes on with each statement and commit
         self.committed: set[int] = set()
+        self.committed_ms: dict[int, int] = {}  # when each of these rows was committed
         self.old: set[int] = set()
         self._free: list[str] = []
 
     def driver(self) -> OracleDriver:
         return OracleDriver(lambda: Connection(self), ModelError)
+
+    def time(self) -> str:
+        """Return the time of the server's clock in UTC."""
+        return datetime.fromtimestamp(self.now_ms / 1000, UTC).replace(tzinfo=None).isoformat()
 
     # --- applications
 
@@ -134,6 +143,8 @@ class ModelOracle:
         for row in session.read_logs:
             self.log[self._rowid()] = row._replace(scn=self.scn) if self.kind == "scn" else row
             self.committed.add(row.sequence)
+            self.committed_ms[row.sequence] = self.now_ms
+        self.now_ms += 1
 
     def settle(self) -> None:
         for session in self.sessions:
@@ -159,6 +170,7 @@ class ModelOracle:
 
     def answer(self, sql: str, binds: Sequence[Any]) -> Rows:
         """Raises ModelError: it does not know the statement."""
+        self.now_ms += 1
         for pattern, reply in _ANSWERS:
             if (match := re.search(pattern, sql)) is not None:
                 return reply(self, match, binds)
@@ -212,7 +224,7 @@ _ANSWERS: list[tuple[str, Callable[[ModelOracle, re.Match[str], Sequence[Any]], 
     (r"FROM V\$DATABASE", lambda *_: [("4711", "1", "PDB1")]),
     (r"FROM PRODUCT_COMPONENT", lambda *_: [("19.0.0.0.0",)]),
     (r"FROM GV\$INSTANCE", lambda o, *_: [(2 if o.kind == "scn" else 1,)]),
-    (r"SYSTIMESTAMP", lambda *_: [("2026-11-25T12:00:00.000", "2026-11-25T11:59:58")]),
+    (r"SYSTIMESTAMP", lambda o, *_: [(o.time(), "2026-11-25T11:59:58")]),
     (r"FROM ALL_MVIEW_LOGS", lambda o, *_: o.options()),
     (r"FROM ALL_OBJECTS", lambda *_: [(OWNER, name, "TABLE", i, 10 + i, "2026-11-01T00:00:00", "2026") for i,
      name in enumerate((TABLE, _LOG))]),

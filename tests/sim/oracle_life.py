@@ -14,17 +14,18 @@ from producer.sources.oracle.chunks import OracleChunkReader
 from producer.sources.oracle.log import PollPace
 from producer.sources.oracle.source import OracleSource
 from schemas.config.model import Config
-from schemas.wire.codec import decode_event
-from schemas.wire.records import Watermark, format_former_table_topic
+from schemas.wire.codec import decode_event, decode_stored_position, decode_watermark
+from schemas.wire.records import Watermark, format_former_table_topic, format_watermark_topic
 from tests.kits.capture import replay, row_that_goes_back
-from tests.kits.oracle_site import PREFIX, Asked, OracleSite
-from tests.sim.kafka import Broker, Client
+from tests.kits.oracle_site import POSITIONS, PREFIX, Asked, OracleSite
+from tests.sim.kafka import Broker, Client, Message
 from tests.sim.kafka import KilledError as KilledInKafkaError
 from tests.sim.oracle import TABLE, Kind, ModelOracle, killed_at
 from tests.stands.oracle_source import OWNER, KilledError
 
 _KILLED = (KilledError, KilledInKafkaError)
 _POLL_ROWS = 5
+_WATERMARKS = format_watermark_topic(PREFIX, "s")
 
 
 class Reader:
@@ -108,7 +109,8 @@ class Life(OracleSite):
     def __init__(self, seed: int, kind: Kind) -> None:
         self.rng = random.Random(seed)
         self.oracle, self.kind = ModelOracle(self.rng, kind), kind
-        self.broker, self.now, self.requests = Broker(), 0.0, Asked()
+        self.broker, self.now, self.requests = Broker(self._note), 0.0, Asked()
+        self._newest_gen, self._published, self._too_late = 0, set[int](), ""
         self.calm = False
         self.moment = killed_at(1 << 30)
         self.oracle.meanwhile = self.meanwhile
@@ -119,6 +121,22 @@ class Life(OracleSite):
         made = Source(config.sources["s"], "s", self.oracle.driver(), pace)
         made.rng = self.rng
         return made
+
+    def _note(self, topic: str, message: Message) -> None:
+        """Compare the time in each watermark with the commits of which the topic has no row yet."""
+        value = message.value()
+        if value is None:
+            return
+        if topic == POSITIONS:
+            self._newest_gen = max(self._newest_gen, decode_stored_position(value).gen)
+        elif topic == _WATERMARKS:
+            mark = decode_watermark(value)
+            missing = self.oracle.committed - self.oracle.old - self._published
+            late = [row for row in missing if self.oracle.committed_ms[row] < mark.commit_ts_ms]
+            if late and mark.gen >= self._newest_gen:
+                self._too_late = f"captured up to {mark.commit_ts_ms}, it says, but without the rows {late}"
+        elif (logged := decode_event(value).log) is not None:
+            self._published.update(logged_row[1] for logged_row in logged.rows)
 
     def failing(self) -> float:
         return 0.0 if self.calm else 0.004
@@ -166,6 +184,8 @@ class Life(OracleSite):
 
     def wrong(self) -> str:
         """Return what is wrong; "": nothing."""
+        if self._too_late:
+            return self._too_late
         topic = self.broker.topics.get(format_former_table_topic(PREFIX, "s", OWNER, TABLE))
         found = [(each.key(), decode_event(each.value() or b"")) for each in topic.records] if topic else []
         if (back := row_that_goes_back(found)) is not None:

@@ -72,6 +72,9 @@ class Rules:
     trials_come_at_last: bool = True  # also when no further record comes
     folds_recover_whole: bool = True  # each key that only queues after another one of its fold is tried
     given_up_values_free_keys: bool = True  # those that were refused because another row had them
+    times_are_the_servers: bool = True  # capture's clock may be ahead
+    times_are_reached: bool = True  # that nothing arrives does not show that all is read
+    times_come_before_ends: bool = True  # what is committed between the two may be behind the end
 
 
 FINDINGS: dict[str, str] = {
@@ -136,6 +139,9 @@ FINDINGS: dict[str, str] = {
     "at last": "trials_come_at_last",
     "same fold": "folds_recover_whole",
     "value": "given_up_values_free_keys",
+    "clock": "times_are_the_servers",
+    "quiet": "times_are_reached",
+    "time first": "times_come_before_ends",
 }
 """Name of a rule in these tests (a number for the oldest) → the rule."""
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from producer.decoders.envelope import SourceContext
 from producer.definitions.proof import DefinitionReader
+from producer.sources.binlog import proven_log
 from producer.sources.binlog.log_stream import LogStream
 from producer.sources.binlog.proven_log import ProvenLog, log_beginning, resume_proven_log
-from producer.sources.changes import LogFile, LogStart
+from producer.sources.changes import LogFile, LogStart, TimedEnd
 from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
 from producer.sources.mysql.flavour import MYSQL_FLAVOUR, MySQLVisibility
 from producer.sources.server_state import AnsweringServer
@@ -62,6 +63,14 @@ class SimulatedServer:
         source = self._source
         gtids = source.executed(source.visible) if source.mysql else f"0-1-{source.binlog.last_gtid}"
         return Identity(server_uuid=None, server_id=1, version="9", gtid_set=gtids or None)
+
+    def read_timed_end(self) -> TimedEnd | None:
+        port: Any = self
+        return proven_log.read_timed_end(port)
+
+    def read_time_ms(self) -> int:
+        self._others()
+        return self._source.now_ms
 
     def log_end(self) -> tuple[str, int]:
         self._others()

@@ -29,6 +29,8 @@ T = TypeVar("T")
 if TYPE_CHECKING:
     from tests.sim.world import PipelineSimulation
 
+START_MS = 1_700_000_000_000
+"""The time of the servers when a history begins."""
 RowChange = tuple[str, Change]
 """(table, change)."""
 
@@ -44,6 +46,8 @@ class Logged:
     changes: tuple[RowChange, ...] = ()
     left: dict[str, Rows | None] = field(default_factory=dict)
     defined: dict[str, Table | None] = field(default_factory=dict)
+    committed_ms: int = 0
+    """When it was committed, by the server's clock."""
 
 
 class Source:
@@ -62,6 +66,7 @@ class Source:
         self.visible = 0  # transactions that a SELECT sees
         self.prepared: dict[str, tuple[LogPoint, list[RowChange]]] = {}
         """XA transactions without an end: where each begins, and what it will have changed."""
+        self._set_clock()
 
     def form_of(self, table: str) -> Table:
         """Return the definition with which a table is created."""
@@ -76,10 +81,19 @@ class Source:
         for rows in (self.tables[table], self.seen[table], self.histories[table].begun):
             rows[row[0].lower()] = row
 
+    @property
+    def now_ms(self) -> int:
+        """The server's clock."""
+        return START_MS + int(self.world.target.now_s * 1000) + 2 * len(self.log)
+
+    def _set_clock(self) -> None:
+        self.binlog.set_clock(self.now_ms)
+
     # --- what happens
 
     def step(self, rng: random.Random) -> None:
         """Commit a transaction; SELECTs see it later."""
+        self._set_clock()
         if rng.random() < self.world.rotations:
             self.rotate()
         if rng.random() < self.world.crashes:
@@ -200,7 +214,9 @@ class Source:
     ) -> None:
         """Note a transaction that is written to its end."""
         self.inside.append((group.start, group.end))
-        self.log.append(Logged(group.start, group.end, group.gtid, tuple(changes), left or {}, defined or {}))
+        what = tuple(changes), left or {}, defined or {}
+        self.log.append(Logged(group.start, group.end, group.gtid, *what, committed_ms=self.now_ms))
+        self._set_clock()
 
     def show(self) -> None:
         """Let SELECTs see the next transaction."""

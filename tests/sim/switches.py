@@ -52,7 +52,9 @@ from producer.errors import SourceRefusedError
 from producer.kafka.writer import KafkaWriter
 from producer.loop.copy_begins import CopyStarter
 from producer.loop.loop import CaptureLoop
+from producer.loop.position import CapturePosition
 from producer.loop.table_stops import TableStops
+from producer.loop.ticker import CaptureTicker
 from producer.snapshot.chunk_sender import ChunkSender
 from producer.snapshot.jobs import SnapshotJob
 from producer.snapshot.scheduler import SnapshotScheduler, SnapshotTables
@@ -61,6 +63,8 @@ from producer.sources.binlog.assembly import RereadRequest, TransactionBuffer
 from producer.sources.binlog.event_groups import EventGroup
 from producer.sources.binlog.prepared_xa import PreparedXaTransactions
 from producer.sources.binlog.transactions import TransactionAssembler
+from producer.sources.catalog import Catalog
+from producer.sources.changes import TimedEnd
 from producer.sources.chunk_data import EmitChunk, LogMark, LowWatermark
 from producer.sources.mariadb.flavour import MariaDBVisibility
 from producer.sources.mysql.flavour import MySQLVisibility
@@ -95,6 +99,7 @@ _copy, _begins, _give_up, _mark = (
 )
 _end_copy, _note_taken = book._end_copy, KeyWindow.note_taken
 _assembler, _end = TransactionAssembler.__init__, TransactionBuffer._end_group
+_reached_end = CaptureTicker._has_reached_log_end
 _before, _refused_next = begin.find_mark_before_copy, lane._choose_refused_parts
 _final_change, _report = recovery.build_final_change, attempt_module.build_attempt_report
 _untried = recovery.find_untried_keys
@@ -452,6 +457,25 @@ def _stays(rows: Sequence[LaneProgress], after: int, offset: int, raw: bytes | N
     return mark[0], max(row.position for row in rows), *mark[2:]
 
 
+def _by_own_clock(self: CaptureTicker) -> bool:
+    """An idle source is captured up to now, by the clock of the machine that captures it."""
+    is_idle = _reached_end(self)
+    if is_idle:
+        self._position.source_ms = max(self._position.source_ms, self._now_ms())
+    return is_idle
+
+
+def _as_nothing_came(self: CapturePosition, end: TimedEnd) -> bool:
+    """A log from which nothing arrives is read to its end."""
+    self.source_ms = max(self.source_ms, end.ts_ms)
+    return True
+
+
+def _end_first(catalog: Catalog) -> TimedEnd | None:
+    end = catalog.server.log_end()
+    return None if end is None else TimedEnd(*end, catalog.server.read_time_ms())
+
+
 #: A key that recovers hides what a retry, or a delete that queues, does to its entries: they are then as a
 #: version left them that recovered none.
 _WITHOUT_RECOVERY = (attempt_state, "recover_keys", _recovers_nothing)
@@ -533,6 +557,9 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     ),
     "value": ((HeldKey, "is_untried", _queues_only),),
     "at last": ((attempt_module, "build_attempt_report", _waits_for_records),),
+    "clock": ((CaptureTicker, "_has_reached_log_end", _by_own_clock),),
+    "quiet": ((CapturePosition, "compare_log_end", _as_nothing_came),),
+    "time first": ((proven_log, "read_timed_end", _end_first),),
 }
 
 

@@ -3,8 +3,8 @@ Oracle and Kafka.
 
 Writers commit whenever capture waits; it is killed at each moment that the model reports, a successor starts
 beside it, messages fail. The judge: no row's version falls in the topic, no row of the log is in two events
-that count, nothing stops, and in the end the topic has the source's rows and the log is empty. Each rule of
-docs/adr/0028 is switched off, and found.
+that count, no watermark's time is later than a commit without an event, nothing stops, and in the end the
+topic has the source's rows and the log is empty. Each rule of docs/adr/0028 is switched off, and found.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from unittest import mock
 import pytest
 
 from producer.loop.position import CapturePosition
+from producer.sources.changes import Boundary
 from producer.sources.oracle import log as log_module
 from producer.sources.oracle import mlog, sql
 from producer.sources.oracle.chunks import OracleChunkQueue
 from producer.sources.oracle.following import FollowedTables
+from producer.sources.oracle.log import OracleLog
 from producer.sources.oracle.mlog import LogPlace, LogRow
 from producer.sources.oracle.poll import LogReader
 from producer.sources.oracle.purge import LogPurger
@@ -95,10 +97,12 @@ def _by_rowid(self: LogPurger, log: TableName, places: Collection[LogPlace]) -> 
 
 def _before_the_log(self: LogReader) -> Any:
     """Rows of the table are read in front of its log."""
+    readable = {name: each.logged for name, each in self._following.tables.items() if each.logged is not None}
     seen = {
-        name: dict(self._read_current_rows(logged, _every_key(logged))) for name,
-        logged in self._following.list_readable_tables() if logged.unlogged
-    }  # fmt: skip
+        name: dict(self._read_current_rows(logged, _every_key(logged)))
+        for name, logged in readable.items()
+        if logged.unlogged
+    }
     with mock.patch.object(
         LogReader,
         "_read_current_rows",
@@ -108,6 +112,35 @@ def _before_the_log(self: LogReader) -> Any:
 
 
 _logged = LogReader.read_logs
+
+
+_look = OracleLog.read_changes
+
+
+def _each_poll_is_complete(self: OracleLog, timeout: float) -> Iterator[Any]:
+    """A poll that leaves rows behind counts, too."""
+    for change in _look(self, timeout):
+        yield (
+            change._replace(header=change.header._replace(ts_ms=self.moment.ts_ms))
+            if isinstance(change, Boundary)
+            else change
+        )
+
+
+def _logs_first(self: OracleLog, timeout: float) -> Iterator[Any]:
+    """The server's time is read behind its logs."""
+    read, time = LogReader.read_logs, self._catalog.read_server_time
+    logs: list[Any] = []
+
+    def read_time() -> Any:
+        logs.append(read(self._reader))
+        return time()
+
+    with (
+        mock.patch.object(self._catalog, "read_server_time", read_time),
+        mock.patch.object(self._reader, "read_logs", logs.pop),
+    ):
+        yield from _look(self, timeout)
 
 
 _take_up = FollowedTables.take_up
@@ -149,6 +182,10 @@ SWITCHED_OFF: dict[str, tuple[Kind, Switch]] = {
      lambda: mock.patch.object(log_module, "compute_next_poll", lambda stored, *_, **__: stored)),
     "a chunk waits for the whole log": ("whole",
      lambda: mock.patch.object(OracleChunkQueue, "_must_wait", return_value=False)),
+    "a poll that leaves rows behind is not complete": ("whole",
+     lambda: mock.patch.object(OracleLog, "read_changes", _each_poll_is_complete)),
+    "the server's time is read before its logs": ("whole",
+     lambda: mock.patch.object(OracleLog, "read_changes", _logs_first)),
     "commits put rows in order": ("scn", _by_number),
     "a log is read once the record names its table": ("lob",
      lambda: mock.patch.object(FollowedTables, "take_up", _read_at_once)),

@@ -28,6 +28,7 @@ from tests.sim.capture import EVENTS, POSITIONS, REQUESTS, TOPICS, Capture, in_s
 from tests.sim.kafka import Broker, Topic
 from tests.sim.rules import ALL, EMPHASIS, Rules
 from tests.sim.source import Source
+from tests.sim.source_times import SourceTimesJudge
 from tests.sim.target import BRANCH, KEY, VERSION, RowKey, Steps, Target, entries, key_of, row_key
 from tests.sim.topic_judge import TopicJudge
 from tests.sim.truth import Wrong
@@ -103,6 +104,8 @@ class PipelineSimulation:
         # Share of the changes that may take a value of u2 which another row of the source has.
         self.loose = more.get("loose", self.waiting.choice((0.0, 0.3))) if self.holds else 0.0
         self.coarse = self.waiting.random() < more.get("coarse", share)  # whether no two keys fold apart
+        # Of its own, too: the clocks of the machines that capture.
+        self.drifting = random.Random(seed ^ 0xD21F)
         self._asked = 0
         # Of its own, too: seconds that a step takes.
         self.pace = random.Random(seed ^ 0xC10C).choice((0.01, 0.05, 0.5))
@@ -126,7 +129,11 @@ class PipelineSimulation:
         self.judges = [
             TopicJudge(source.histories, TOPICS, POSITIONS, source.inside) for source in self.sources
         ]
-        self.brokers = [Broker(judge.appended) for judge in self.judges]
+        self.times = [SourceTimesJudge(source.log) for source in self.sources]
+        self.brokers = [
+            Broker(lambda topic, message, judges=pair: [each.appended(topic, message) for each in judges])  # type: ignore[misc]
+            for pair in zip(self.judges, self.times, strict=True)
+        ]
         for broker in self.brokers:
             broker.ensure([EVENTS], {})
         self.topics = [broker.topics[EVENTS] for broker in self.brokers]
@@ -302,6 +309,8 @@ class PipelineSimulation:
         return {key_of(msgspec.json.decode(held.key)) for _unit, held in self.target.held}
 
     def _check(self, touched: set[RowKey]) -> None:
+        for query, times in zip(self.queries, self.times, strict=True):
+            times.check_applied(min(row.offset for row in self.target.lanes(query.unit)))
         held = self._held_keys() if self.target.held else set()
         seen: set[Any] = set()
         for row in self.target.committed.values():

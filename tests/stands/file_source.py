@@ -21,12 +21,21 @@ from producer.binlog_format.errors import DefinitionMismatch
 from producer.decoders.envelope import SourceContext, TransactionContext
 from producer.definitions.requests import DefinitionPlace, Proof, ProvenDefinition
 from producer.errors import SourceRefusedError
-from producer.sources.changes import Barrier, Boundary, Evidence, LogMoment, LogStart, TransactionHeader
+from producer.sources.changes import (
+    Barrier,
+    Boundary,
+    Evidence,
+    LogMoment,
+    LogStart,
+    TimedEnd,
+    TransactionHeader,
+)  # fmt: skip
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, LowWatermark, ReadChunk
 from producer.sources.protocols import LogChange, SourceCheckResult, SourceDatabase
 from producer.sources.survey import MISSING, ExaminedTable
 from producer.statements.judgement import StatementVerdict
 from producer.tables import TableName, TableState
+from schemas.clock import read_clock_ms
 from schemas.config.kinds.sources import SourceKind
 from schemas.config.model import Config
 from schemas.findings import START_OVER, Finding, merge_findings
@@ -223,7 +232,8 @@ class FileSource:
     def close(self) -> None: ...
 
     def find_log_end(self) -> LogStart:
-        return LogStart(*end(self._folder), self._identity(), ())
+        found = self.read_timed_end()
+        return LogStart(found.file, found.pos, self._identity(), (), found.ts_ms)
 
     def resume_log(self, stored: StoredPosition) -> LogStart:
         now = self._identity()
@@ -233,7 +243,7 @@ class FileSource:
             line = next(lines(self._folder, proof.file, proof.start), None)
             if line is None or line.proof != proof:
                 raise SourceRefusedError("the log is not the one that was captured", START_OVER)
-        return LogStart(stored.file, stored.pos, now, stored.proof)
+        return LogStart(stored.file, stored.pos, now, stored.proof, stored.ts_ms)
 
     def _identity(self) -> Identity:
         uuid = (self._folder / "id").read_text()
@@ -245,8 +255,9 @@ class FileSource:
     def build_context(self, name: str, epoch: int, gen: int) -> SourceContext:
         return SourceContext(connector=self.connector, name=name, epoch=epoch, gen=gen)
 
-    def log_end(self) -> tuple[str, int] | None:
-        return end(self._folder)
+    def read_timed_end(self) -> TimedEnd:
+        now = read_clock_ms()  # before the end
+        return TimedEnd(*end(self._folder), now)
 
     def list_table_names(self, patterns: Sequence[str]) -> list[TableName]:
         seen = sorted(tables(self._folder)["tables"])

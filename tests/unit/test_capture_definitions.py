@@ -12,7 +12,7 @@ from producer.decoders.envelope import SourceContext, TopicTail
 from producer.kafka.settings import RETENTION_MS
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
-from producer.sources.changes import Evidence
+from producer.sources.changes import Evidence, TimedEnd
 from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
 from producer.start.positions import PositionStore
 from producer.start.repeated_events import build_definition_context, send_definition, send_stop
@@ -87,7 +87,7 @@ class IdleSource:
 
 def go(idle: IdleSource) -> None:
     """Run capture in a IdleSource until its time is over."""
-    server = SimpleNamespace(log_end=lambda: idle.point)
+    server = SimpleNamespace(read_timed_end=lambda: TimedEnd(*idle.point, RECORD.ts_ms))
     topics: Any = SimpleNamespace(count_partitions=dict, fetch_topic_ids=lambda _names: {})
     ports = Ports(
         writer=idle.writer, store=PositionStore("rowlock.b1.position"), topics=topics,

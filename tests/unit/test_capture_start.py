@@ -51,7 +51,7 @@ def test_a_first_start_begins_era_0_at_the_logs_end_under_gen_1() -> None:
     (record,) = start.claimed()
     assert record == started.record
     assert (record.gen, record.epoch, record.assigned, record.copy_requests) == (1, 0, 0, 0)
-    assert (record.file, record.pos) == (RECORD.file, RECORD.pos)
+    assert (record.file, record.pos, record.ts_ms) == (RECORD.file, RECORD.pos, 50)
     assert started.fresh
     assert (started.published.captured_before, started.published.cut) == (False, set())
     (event,) = start.sent()
@@ -65,7 +65,7 @@ def test_a_start_goes_on_where_the_record_stands_under_the_next_gen() -> None:
     start.has(defined())
     started = start.begin()
     names = {"bank.acct": start.topic()}
-    claimed = msgspec.structs.replace(RECORD, gen=5, assigned=3, ts_ms=started.record.ts_ms, topics=names)
+    claimed = msgspec.structs.replace(RECORD, gen=5, assigned=3, topics=names)
     assert start.claimed() == [claimed]
     assert not started.fresh
     assert started.published.captured_before

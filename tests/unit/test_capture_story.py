@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -478,7 +479,7 @@ def test_a_log_that_moves_without_a_transaction_is_followed(mysql: bool) -> None
     assert stored(story)[-1] == story.log.pos > story.written[-1].end
 
 
-def test_an_idle_capture_asks_the_server_every_ten_seconds() -> None:
+def test_an_idle_capture_asks_the_server_once_a_second() -> None:
     story = Story(mysql=False)
     asked: list[float] = []
 
@@ -490,13 +491,35 @@ def test_an_idle_capture_asks_the_server_every_ten_seconds() -> None:
         yield story.transaction([(1, None, 1)])
         yield []
         story.log_end = log_end
-        for _ in range(14):
-            story.now += 2.0
+        for _ in range(6):
+            story.now += 0.5
             yield []
         yield []
 
     story.notify(telling())
-    assert [round(at - asked[0]) for at in asked] == [0, 10, 20]
+    assert [round(at - asked[0]) for at in asked] == [0, 1, 2]
+
+
+def test_the_time_of_a_source_is_its_servers_and_reached() -> None:
+    """Capture's clock may be ahead, and transactions under way while nothing arrives."""
+    story = Story(mysql=False)
+    commit_ms = 1_700_000_000_000
+
+    def telling() -> Iterator[Events]:
+        yield story.transaction([(1, None, 1)])
+        for ahead, later_ms in ((0, 50), (200, 60), (0, 70), (0, 0)):
+            story.log_end = lambda ahead=ahead: (FILE, story.log.pos + ahead)  # type: ignore[misc]
+            story.source_ms = commit_ms + later_ms
+            story.now += 1.1
+            yield []
+        story.log_end = lambda: story.point
+
+    story.notify(telling())
+    seen = [(each.commit_ts_ms - commit_ms, each.idle) for each in story.broker.watermarks()]
+    assert [each for each, _ in itertools.groupby(seen)] == [
+        (0, False), (50, True), (50, False), (70, True), (70, False),
+    ]  # fmt: skip
+    assert {record.ts_ms - commit_ms for record, *_ in story.broker.stored} == {0}, "a restart begins with it"
 
 
 @pytest.mark.parametrize(("end", "shorter"), [(0, False), (-1, True), (1, False), (None, True)])

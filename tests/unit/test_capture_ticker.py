@@ -14,8 +14,9 @@ import pytest
 from producer.decoders.envelope import SourceContext
 from producer.errors import SnapshotFinishedError, TableStoppedError, TransientSourceError
 from producer.kafka.settings import RETENTION_MS
+from producer.loop.position import Milestone
 from producer.loop.ticker import CaptureTicker, WatermarkSender
-from producer.sources.changes import Boundary, LogMoment, TransactionHeader
+from producer.sources.changes import Boundary, Evidence, LogMoment, TimedEnd, TransactionHeader
 from producer.start.started import StartedCapture
 from producer.stops import StoppedTable
 from producer.tables import CapturedTables, TableName, TableState
@@ -25,7 +26,8 @@ from schemas.wire.position import DEFINITION_ROW, STOP_ROW
 from schemas.wire.records import Watermark
 from tests.kits.start import ACCT, RECORD, a_stop, table
 
-HERE = Boundary(TransactionHeader("binlog.000003", 400, 70, 1, None), "binlog.000003", 500)
+FILE = "binlog.000003"
+HERE = Boundary(TransactionHeader(FILE, 400, 70, 1, None), FILE, 500)
 STOPPED: TableName = ("bank", "stopped")
 UNSAID: TableName = ("bank", "unsaid")
 
@@ -39,7 +41,8 @@ class Ticking:
     def __init__(self, *, only_snapshot: bool = False) -> None:
         self.now, self.did, self.watermarks = 100.0, list[Any](), list[Watermark]()
         self.begun = self.inside = self.holding = self.heard = False
-        self.sent, self.point, self.end = 7, ("binlog.000003", 500), ("binlog.000003", 500)
+        self.sent, self.point = 7, (FILE, 500)
+        self.end: TimedEnd | None = TimedEnd(FILE, 500, 80)
         self.pending: set[str] = set()
         self.acknowledges, self._marked = True, list[Callable[[], None]]()
         self.offsets: dict[str, int] = {}
@@ -65,10 +68,11 @@ class Ticking:
         me: Any = self
         position: Any = SimpleNamespace(
             note_proof=lambda: did("proof"), store_milestone=lambda _: did("stored"),
-            make_milestone=lambda held: SimpleNamespace(boundary=HERE, pending=frozenset(self.pending)),
+            make_milestone=lambda held: self.make_milestone(70),
+            compare_log_end=lambda end: end == TimedEnd(FILE, 500, 80),
         )  # fmt: skip
         ports: Any = SimpleNamespace(
-            writer=self, server=lambda: SimpleNamespace(log_end=self.log_end),
+            writer=self, server=lambda: SimpleNamespace(read_timed_end=self.read_timed_end),
             on_watermark=self.watermarks.append,
             clock=SimpleNamespace(seconds=lambda: self.now, now_ms=lambda: 90), topics=self,
         )  # fmt: skip
@@ -98,9 +102,12 @@ class Ticking:
         self.did.append("split")
         self.splits.append((error, at))
 
-    def log_end(self) -> tuple[str, int] | None:
+    def read_timed_end(self) -> TimedEnd | None:
         self.did.append("looked")
         return self.end
+
+    def make_milestone(self, source_ms: int) -> Milestone:
+        return Milestone(HERE, source_ms, Evidence((), None), {}, frozenset(), frozenset(self.pending))
 
     # --- the writer
 
@@ -165,14 +172,16 @@ def test_definitions_and_stops_are_sent_again_long_before_retention_takes_them_a
 @pytest.mark.parametrize(
     ("end", "refused"),
     [
-        (("binlog.000003", 500), None),
-        (("binlog.000004", 4), None),
-        (("binlog.000003", 499), "it ends at binlog.000003:499"),
-        (("binlog.000002", 900), "it ends at binlog.000002:900"),
+        (TimedEnd(FILE, 500, 80), None),
+        (TimedEnd("binlog.000004", 4, 80), None),
+        (TimedEnd(FILE, 499, 80), "it ends at binlog.000003:499"),
+        (TimedEnd("binlog.000002", 900, 80), "it ends at binlog.000002:900"),
         (None, "there is none"),
     ],
 )
-def test_a_log_that_ends_before_what_was_read_of_it_is_another_one(end: Any, refused: str | None) -> None:
+def test_a_log_that_ends_before_what_was_read_of_it_is_another_one(
+    end: TimedEnd | None, refused: str | None
+) -> None:
     """A server that is reset goes on sending heartbeats from a file that it has deleted: only a query for the
     log's end shows it."""
     ticking = Ticking()
@@ -193,6 +202,15 @@ def test_the_source_is_not_asked_for_its_logs_end_while_there_is_something_to_re
     ticking.heard, ticking.inside = behind, inside
     assert "looked" not in ticking.after(0, ticking.ticker.run_due_work)
     assert [watermark.idle for watermark in ticking.watermarks] == [False]
+
+
+@pytest.mark.parametrize(("pos", "idle"), [(500, True), (501, False)])
+def test_a_source_is_idle_once_its_logs_end_is_reached(pos: int, idle: bool) -> None:
+    """That nothing arrives does not show it."""
+    ticking = Ticking()
+    ticking.end = TimedEnd(FILE, pos, 80)
+    ticking.ticker.run_due_work()
+    assert [watermark.idle for watermark in ticking.watermarks] == [idle]
 
 
 def test_what_is_asked_of_capture_is_looked_for_once_a_second() -> None:
@@ -229,16 +247,17 @@ def test_capture_of_a_snapshot_alone_ends_once_all_of_it_is_in_kafka(
 
 
 def test_a_watermark_says_how_far_kafka_has_the_source_and_what_is_wrong() -> None:
-    """Its time is that of the last transaction; of a source that is idle it is now: there is no lag."""
+    """Its time is the source's, never that of capture's clock."""
     ticking = Ticking()
     ticking.offsets[ticking.captured.get_topic(ACCT).name] = 12
     ticking.pending = {"bank.b", "bank.a"}
-    ticking.sender.send_watermark(HERE, frozenset(ticking.pending), idle=True, events=7)
+    ticking.sender.send_watermark(ticking.make_milestone(80), idle=True, events=7)
+    ticking.pending = set()
     ticking.started.errors |= {("bank", "x"): Problem("no key"), ("bank", "y"): Problem("a view")}
-    ticking.sender.send_watermark(HERE, frozenset(), idle=False, events=8)
+    ticking.sender.send_watermark(ticking.make_milestone(70), idle=False, events=8)
     first, second = (msgspec.structs.replace(each, stops={}) for each in ticking.watermarks)
     expected = Watermark(
-        source="b1", gen=4, position=(0, 3, 500, -1), file="binlog.000003", commit_ts_ms=90, ts_ms=90,
+        source="b1", gen=4, position=(0, 3, 500, -1), file=FILE, commit_ts_ms=80, ts_ms=90,
         idle=True, snapshot_pending=("bank.a", "bank.b"), topics={"rowlock.b1.bank.acct": 12}, events=7,
     )  # fmt: skip
     assert first == expected

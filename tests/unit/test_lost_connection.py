@@ -74,7 +74,7 @@ def stored() -> StoredPosition:
 
 
 QUESTIONS: dict[str, Callable[[BinlogSource], Any]] = {
-    "log_end": lambda source: source.log_end(),
+    "read_timed_end": lambda source: source.read_timed_end(),
     "find_nontransactional_engine": lambda source: source.find_nontransactional_engine(TABLE),
     "estimate_rows": lambda source: source.estimate_rows(TABLE),
     "open_source": lambda source: source.open_source(lambda: None),

@@ -92,6 +92,22 @@ def test_a_topic_has_one_partition_and_keeps_its_events_for_a_week(
     assert created == [("a", 1, str(7 * 24 * 3600 * 1000))]
 
 
+def test_many_topics_are_created_in_several_requests(of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka refuses a request that makes more than 10,000 records, and all of its topics."""
+    admin, sizes = Admin(late=0), list[int]()
+    create = admin.create_topics
+
+    def note(new: list[Any], **options: object) -> Any:
+        sizes.append(sum(2 + len(each.config) for each in new))
+        return create(new, **options)
+
+    monkeypatch.setattr(admin, "create_topics", note)
+    names = [f"t{number}" for number in range(10_000)]
+    assert of(admin).open_topics(names).created == set(names)
+    assert max(sizes) <= 10_000
+    assert max(admin.asked) <= 500
+
+
 def test_it_is_not_waited_for_without_end(of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "_LEADERS_WITHIN", 0.05)
     kept = of(Admin(late=10**6))

@@ -19,9 +19,9 @@ from producer.definitions.scan import make_statement_scan
 from producer.snapshot.reader import BackgroundChunkReader, ChunkReader, make_connection_opener
 from producer.sources.binlog.assembly import TransactionBuffer
 from producer.sources.binlog.binlog_log import BinlogLog
-from producer.sources.binlog.proven_log import ProvenLog, log_beginning, resume_proven_log
+from producer.sources.binlog.proven_log import ProvenLog, log_beginning, read_timed_end, resume_proven_log
 from producer.sources.catalog import Catalog, get_flavour, open_catalog
-from producer.sources.changes import LogStart
+from producer.sources.changes import LogStart, TimedEnd
 from producer.sources.protocols import SourceCheckResult, SourceDatabase
 from producer.sources.source_session import connect_settings, source_errors
 from producer.sources.survey import ExaminedTable
@@ -190,9 +190,9 @@ class BinlogSource:
         )
         return BinlogLog(self._flavour, record, captured, self._log.open_at, assembly)
 
-    def log_end(self) -> tuple[str, int] | None:
+    def read_timed_end(self) -> TimedEnd | None:
         with self._catalog.open_catalog() as catalog:
-            return catalog.server.log_end()
+            return read_timed_end(catalog)
 
     def build_context(self, name: str, epoch: int, gen: int) -> SourceContext:
         with self._catalog.open_catalog() as catalog:

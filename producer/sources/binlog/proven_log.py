@@ -22,7 +22,7 @@ from producer.sources.binlog.log_proof import (
 )
 from producer.sources.binlog.log_stream import LogStream, NoEventError, open_stream
 from producer.sources.catalog import Catalog
-from producer.sources.changes import LogFile, LogStart
+from producer.sources.changes import LogFile, LogStart, TimedEnd
 from producer.start.positions import check_gtids, check_log, require_recorded_server
 from schemas.wire.records import LogProof, StoredPosition
 
@@ -39,10 +39,17 @@ _NO_FILE = "could not find first log file"
 def log_beginning(catalog: Catalog, log: ProvenLog) -> LogStart:
     """Return the log's end, at which capture begins. Raises SourceRefusedError."""
     identity = catalog.server.read_identity()  # before the end: the log has all that it lists up to there
-    end = catalog.server.log_end()
+    end = read_timed_end(catalog)
     if end is None:
         raise SourceRefusedError("the source has no binary log", "set log_bin and restart it")
-    return LogStart(*end, identity, log.read_head_proof(end[0]))
+    return LogStart(end.file, end.pos, identity, log.read_head_proof(end.file), end.ts_ms)
+
+
+def read_timed_end(catalog: Catalog) -> TimedEnd | None:
+    """Return the log's end; None: there is no binary log. Raises pymysql errors."""
+    ts_ms = catalog.server.read_time_ms()  # before the end: the log has all commits of that time up to there
+    end = catalog.server.log_end()
+    return None if end is None else TimedEnd(*end, ts_ms)
 
 
 def resume_proven_log(catalog: Catalog, log: ProvenLog, stored: StoredPosition) -> LogStart:
@@ -65,7 +72,7 @@ def resume_proven_log(catalog: Catalog, log: ProvenLog, stored: StoredPosition) 
         contained=contained or find_exact_proof(stored.proof, stored.file, stored.pos) is not None,
     )
     identity = msgspec.structs.replace(identity, gtid_set=stored.identity.gtid_set)
-    return LogStart(stored.file, stored.pos, identity, proofs)
+    return LogStart(stored.file, stored.pos, identity, proofs, stored.ts_ms)
 
 
 class ProvenLog:

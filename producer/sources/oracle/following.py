@@ -86,10 +86,6 @@ class FollowedTables:
     published: dict[TableName, frozenset[int]] = field(default_factory=dict)
     captured: Callable[[str, str], bool] = lambda _db, _table: True
 
-    def list_readable_tables(self) -> list[tuple[TableName, LoggedTable]]:
-        """Return the tables with a known log."""
-        return [(name, each.logged) for name, each in self.tables.items() if each.logged is not None]
-
     def get_captured_table(self, name: TableName) -> LoggedTable | None:
         """Return the table if it is followed and captured now, otherwise None."""
         table = self.tables.get(name)

@@ -48,7 +48,8 @@ class OracleLog:
     """The logs of all followed tables.
 
     `begun_poll`: the number of the last poll that has begun; readers of chunks read it from their
-    threads.
+    threads. `complete_ms`: the source time up to which everything was read that the server had committed;
+    a poll that leaves rows behind does not change it.
     """
 
     delivered, objects_changed = None, (0, 0)
@@ -77,6 +78,7 @@ class OracleLog:
         self._poll: _PollState = "idle"
         self.outstanding = False
         self.moment = LogMoment(FILE, record.pos, record.ts_ms)
+        self.complete_ms = record.ts_ms
 
     # --- deletion
 
@@ -106,8 +108,8 @@ class OracleLog:
             return
         self._taken.clear()
         number = self.begun_poll = self._number
-        found, more = self._reader.read_logs()
-        ts_ms, fresh = self._catalog.read_server_time()
+        ts_ms, fresh = self._catalog.read_server_time()  # before the logs: they have all commits until then
+        found, more, waits = self._reader.read_logs()
         look = self._looks.examine_catalog(fresh)
         self._poll = "running"
         self.moment = LogMoment(FILE, number, ts_ms)
@@ -121,9 +123,11 @@ class OracleLog:
         whole = [name for name, part in kept.items() if isinstance(part, LogPart) and part.whole]
         self._following.mark_brought(whole, self._number)
         self._due = self._pace.seconds() + (0 if more else self._pace.pause)
+        if not (more or waits or changed):
+            self.complete_ms = ts_ms
         if changed or self.outstanding:
             self._poll = "delivered"
-            yield Boundary(header, FILE, number + STEP)
+            yield Boundary(header._replace(ts_ms=self.complete_ms), FILE, number + STEP)
         else:
             self._settled = self._following.list_proofs()
 

@@ -66,21 +66,34 @@ class LogPart(NamedTuple):
 PolledLogs = dict[TableName, LogPart | TableStoppedError]
 
 
+class ReadLogs(NamedTuple):
+    """What the logs of all tables have brought.
+
+    `more`: one of them may have more rows. `waits`: one was not read, because its table is not known well
+    enough yet, or the order of its rows.
+    """
+
+    found: PolledLogs
+    more: bool
+    waits: bool
+
+
 class LogReader:
     """Reads the logs. `most`: rows of a table's log that are read at once."""
 
     def __init__(self, session: OracleSession, following: FollowedTables, most: int) -> None:
         self._session, self._following, self._most = session, following, most
 
-    def read_logs(self) -> tuple[PolledLogs, bool]:
-        """Return the rows of the logs, and whether one of them may have more.
-
-        A log that cannot be read stops its table.
-        """
+    def read_logs(self) -> ReadLogs:
+        """Return the rows of the logs. A log that cannot be read stops its table."""
         found: PolledLogs = {}
-        more = False
-        for name, logged in self._following.list_readable_tables():
-            if not self._following.captured(*name) or not self._following.tables[name].recorded:
+        more = any_waits = False
+        for name, table in self._following.tables.items():
+            logged = table.logged
+            if not self._following.captured(*name):
+                continue
+            if logged is None or not table.recorded:
+                any_waits = True
                 continue
             most = min(self._most, MAX_KEYS_PER_SELECT) if logged.unlogged else self._most
             statement = sql.select_log_rows(logged.log, list_log_expressions(logged), logged.extra, most)
@@ -88,6 +101,7 @@ class LogReader:
                 raw = self._session.fetch_rows(*statement)
                 rows = list(map(make_log_row_converter(logged), raw))
                 if self._must_wait(name, logged, rows):
+                    any_waits = True
                     continue
                 found[name] = self._build_part(logged, rows, whole=len(rows) < most)
             except SourceRefusedError as error:
@@ -101,7 +115,7 @@ class LogReader:
                 found[name] = TableStoppedError(frozenset([name]), "value", reason, format_copy_remedy(*name))
             else:
                 more = more or len(raw) >= most
-        return found, more
+        return ReadLogs(found, more, any_waits)
 
     def _must_wait(self, name: TableName, logged: LoggedTable, rows: list[LogRow]) -> bool:
         """Return whether a log has rows without a known order, so that none of it is read.

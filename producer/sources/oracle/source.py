@@ -10,7 +10,7 @@ from typing import Any
 from producer.decoders.envelope import SourceContext
 from producer.errors import SourceRefusedError
 from producer.snapshot.reader import BackgroundChunkReader
-from producer.sources.changes import LogStart
+from producer.sources.changes import LogStart, TimedEnd
 from producer.sources.oracle.catalog import OracleCatalog
 from producer.sources.oracle.checks import check_oracle, require_oracle
 from producer.sources.oracle.chunks import OracleChunkQueue, OracleChunkReader
@@ -30,8 +30,6 @@ from schemas.wire.position import LogPoint
 from schemas.wire.records import StoredPosition
 
 _FIRST = 2
-_NO_END = 1 << 53
-"""The end of a polled log, which has none."""
 
 
 class OracleTables:
@@ -89,7 +87,8 @@ class OracleSource:
     # --- identity, and the log
 
     def find_log_end(self) -> LogStart:
-        return LogStart(FILE, _FIRST, self._catalog.read_identity(), ())
+        ts_ms, _ = self._catalog.read_server_time()
+        return LogStart(FILE, _FIRST, self._catalog.read_identity(), (), ts_ms)
 
     def resume_log(self, stored: StoredPosition) -> LogStart:
         now = self._catalog.read_identity()
@@ -101,7 +100,7 @@ class OracleSource:
                 START_OVER,
             )
         self._following.restore_tables(stored.proof)
-        return LogStart(stored.file, stored.pos, now, stored.proof)
+        return LogStart(stored.file, stored.pos, now, stored.proof, stored.ts_ms)
 
     def open_log(self, record: StoredPosition, captured: Callable[[str, str], bool]) -> OracleLog:
         self._log = OracleLog(
@@ -109,8 +108,10 @@ class OracleSource:
         )
         return self._log
 
-    def log_end(self) -> tuple[str, int] | None:
-        return FILE, _NO_END
+    def read_timed_end(self) -> TimedEnd | None:
+        """Return where the last poll ended: a polled log has no other end."""
+        log = self._require_log()
+        return TimedEnd(*log.point, log.complete_ms)
 
     def build_context(self, name: str, epoch: int, gen: int) -> SourceContext:
         return SourceContext(connector=self.connector, name=name, epoch=epoch, gen=gen)
@@ -129,13 +130,16 @@ class OracleSource:
     # --- snapshots
 
     def open_reader(self, started: LogPoint) -> ChunkQueue:
-        log = self._log
-        if log is None:
-            raise ValueError("chunks are read beside a log")
+        log = self._require_log()
         chunks = OracleChunkReader(
             OracleSession(self._driver), self._following, lambda: log.point[1], lambda: log.begun_poll
         )
         return OracleChunkQueue(self.make_chunk_queue(chunks), self._following.get_brought_poll)
+
+    def _require_log(self) -> OracleLog:
+        if self._log is None:
+            raise ValueError("the log is not open")
+        return self._log
 
     def make_chunk_queue(self, chunks: OracleChunkReader) -> ChunkQueue:
         """Return a queue that reads chunks alongside the loop."""

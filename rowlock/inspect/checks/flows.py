@@ -4,7 +4,7 @@ kept apart. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -16,10 +16,13 @@ from schemas.findings import Finding
 from schemas.table.model import Table
 from schemas.table.patterns import is_pattern_match
 
+TargetPlace = tuple[str, str, str]
+"""Target, schema, table."""
+
 
 @dataclass(frozen=True, slots=True)
 class TableFlow:
-    """A source table and its route to a target. `place` is (target, schema, table)."""
+    """A source table and its route to a target."""
 
     pipeline: str
     source: str
@@ -28,7 +31,7 @@ class TableFlow:
     routed: ResolvedRoute
 
     @property
-    def place(self) -> tuple[str, str, str]:
+    def place(self) -> TargetPlace:
         return self.target, self.routed.schema, self.routed.table
 
 
@@ -42,6 +45,14 @@ def list_flows(config: Config, tables: dict[str, list[Table]]) -> list[TableFlow
                 if routed := resolve_route(routes, source, table.db, table.name):
                     out.append(TableFlow(name, source, table, options.target, routed))
     return out
+
+
+def group_flows(flows: Iterable[TableFlow]) -> dict[TargetPlace, list[TableFlow]]:
+    """Return the flows of each place in their order."""
+    grouped: dict[TargetPlace, list[TableFlow]] = {}
+    for flow in flows:
+        grouped.setdefault(flow.place, []).append(flow)
+    return grouped
 
 
 def yield_rename_findings(config: Config, pipeline: str, flows: list[TableFlow]) -> Iterator[Finding]:

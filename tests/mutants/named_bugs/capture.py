@@ -71,8 +71,8 @@ BUGS = [
     Mutant(
         bug="the stored position passes rows that Kafka has not acknowledged",
         file="producer/loop/position.py",
-        old="        boundary, proof, anchors, done, _ = milestone\n",
-        new="        boundary, proof, anchors, done, _ = self.make_milestone(held=False)\n",
+        old="        boundary, source_ms, proof, anchors, done, _ = milestone\n",
+        new="        boundary, source_ms, proof, anchors, done, _ = self.make_milestone(held=False)\n",
         tests=("tests/unit/test_capture_story.py",),
     ),
     Mutant(
