@@ -131,7 +131,7 @@ def start_over(system: WholeRun) -> None:
     system.write_parts()
     (block,) = re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
     statements = [each.strip() for each in block.split(";") if each.strip()]
-    assert len(statements) == 6
+    assert len(statements) == 7
     for name, server in system.targets.items():
         for statement in statements:
             server.execute(statement.replace("'to-hq'", f"'{name}'"), database=system.db)
