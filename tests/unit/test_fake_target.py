@@ -17,6 +17,9 @@ from tests.stands.fake_target import FakeSession, FakeTarget
 ALL = suite(targets_session, targets_apply)
 #: Tests that do not show it, with the reason.
 EXCLUDED = {
+    "test_pages_of_keys_are_the_keys_of_the_rows": "it packs no keys",
+    "test_keys_with_an_added_column_are_read_alike_packed_and_by_rows": "it packs no keys",
+    "test_keys_of_other_types_than_the_sources_are_not_packed": "it packs no keys",
     "test_a_restored_row_never_gives_an_epoch_again": "its clock stands at 0",
     "test_unit_state_and_stop": "it does not know since when a unit is stopped",
     "test_quarantine_entries_come_back_in_order": "it has one unit",

@@ -185,7 +185,7 @@ def test_a_hand_applies_one_stretch_of_what_came_and_says_what_is_left(
 ) -> None:
     asked: list[tuple[int, int, int]] = []
 
-    def apply(spec: Any, _sessions: Any, start: int, end: int) -> Report:
+    def apply(spec: Any, _sessions: Any, start: int, end: int, _sweep_s: float) -> Report:
         asked.append((spec.epoch, start, end))
         return Report("a", "ok", spec.epoch, end - 1, applied=end - start)
 

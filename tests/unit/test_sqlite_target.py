@@ -29,6 +29,7 @@ MODULES = (
 )  # fmt: skip
 #: Tests that say nothing of SQLite, and why.
 EXCLUDED = {
+    "test_pages_of_keys_are_the_keys_of_the_rows": "it packs no keys, and has no least integer",
     "test_a_commit_of_unknown_outcome_says_so": "there is no network that could lose an answer",
     "test_a_lost_connection_is_transient_and_the_session_recovers": "there is no server that could stop",
     "test_a_wrong_password_and_a_closed_port_are_told_apart": "there is neither",

@@ -67,7 +67,7 @@ PolledLogs = dict[TableName, LogPart | TableStoppedError]
 
 
 class ReadLogs(NamedTuple):
-    """What the logs of all tables have brought.
+    """The changes that one reading of all tables' logs has brought.
 
     `more`: one of them may have more rows. `waits`: one was not read, because its table is not known well
     enough yet, or the order of its rows.

@@ -7,7 +7,7 @@ from tests.mutants.survivors.survivor import Survivor
 SURVIVORS: tuple[Survivor, ...] = (
     Survivor("consumer/attempt/copies/begin.py", "    gen = 0", "    gen = 1",
      "assignments of capture are counted from 1, and only its events begin copies"),
-    Survivor("consumer/attempt/copies/copies.py",
+    Survivor("consumer/attempt/copies/marker.py",
      "    if chunk is None or copy is None or copy.begins is None or copy.since is None:",
       "    if chunk is None or copy is None or copy.begins is None and copy.since is None:",
        "a marker of a copy says both, and what begins one says neither"),
