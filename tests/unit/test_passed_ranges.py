@@ -126,6 +126,7 @@ def test_ranges_whose_keys_are_too_many_to_keep_are_read_again(monkeypatch: pyte
     (sweep,) = bench.key_sweeps.values()
     assert [each.keys is None for each in sweep.ranges].count(True) >= 1
     settle(bench)
+    assert bench.reads == 1, "several ranges are read at once"
     assert bench.target.rows_of() == rows_of(source)
     assert not has_debt(bench)
 

@@ -44,6 +44,8 @@ class PassedRange:
 
     chunk: CopyChunk
     at: int
+    count: int
+    """The number of the chunk's keys."""
     keys: set[Key] | None
     """The target's keys of the chunk; None: they were too many to keep, and are read again."""
     after: Key | None
@@ -115,14 +117,13 @@ class KeySweep:
     def _note_marker(self, chunk: CopyChunk | None, active: ActiveDefinition) -> None:
         if chunk is None:
             return
-        keys: set[Key] | None = {key for offset, some in self._read if offset > chunk.since for key in some}
+        keys = {key for offset, some in self._read if offset > chunk.since for key in some}
         self._read = []
-        if self.ranges and sum(len(each.keys or ()) for each in self.ranges) > MAX_KEYS_IN_MEMORY:
-            keys = None
+        is_kept = not self.ranges or sum(each.count for each in self.ranges) <= MAX_KEYS_IN_MEMORY
         if not self.ranges:  # no range needs what older events left
             self._rows = {key: offset for key, offset in self._rows.items() if offset > chunk.since}
         after = None if chunk.after is None else active.convert_keys([chunk.after])[0]
-        self.ranges.append(PassedRange(chunk, self.upto, keys, after))
+        self.ranges.append(PassedRange(chunk, self.upto, len(keys), keys if is_kept else None, after))
         self._quiet_since_s = math.inf
         if chunk.last:
             self.ongoing = False
@@ -131,6 +132,17 @@ class KeySweep:
     def is_full(self) -> bool:
         """Return whether the keys of later events are too many to keep."""
         return len(self._rows) > MAX_KEYS_IN_MEMORY
+
+    def list_unread_ranges(self) -> list[PassedRange]:
+        """Return the first ranges, as far as their keys are not known and are few enough to keep."""
+        some: list[PassedRange] = []
+        total = 0
+        for each in self.ranges:
+            total += each.count
+            if each.keys is not None or (some and total > MAX_KEYS_IN_MEMORY):
+                break
+            some.append(each)
+        return some
 
     def has_stalled(self, now_s: float) -> bool:
         """Return whether no marker has come for `QUIET_S`: capture may have given the sweep up, which the

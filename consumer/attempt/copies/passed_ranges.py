@@ -28,7 +28,7 @@ def compare_range(
     """
     passed = sweep.ranges[0]
     if passed.keys is None:
-        passed.note_keys((yield from _read_chunk_again(passed, active, topic)))
+        yield from _read_keys_again(sweep, active, topic)
     if not passed.doubted:
         page = yield from _fetch_page(passed, active)
         if not page or page[-1] == passed.after:
@@ -51,15 +51,21 @@ def _fetch_page(passed: PassedRange, active: ActiveDefinition) -> Machine[Sequen
         raise BoundRefusedError(str(error)) from error
 
 
-def _read_chunk_again(passed: PassedRange, active: ActiveDefinition, topic: str) -> Machine[set[Key]]:
-    keys: set[Key] = set()
+def _read_keys_again(sweep: KeySweep, active: ActiveDefinition, topic: str) -> Machine[None]:
+    """Read the keys of the first ranges, as many as are kept at a time: to begin to read costs more than to
+    read on.
+    """
+    ranges = sweep.list_unread_ranges()
+    found: list[tuple[int, Sequence[Key]]] = []
 
     def take(taken: ReaderItem) -> None:
         if isinstance(taken, KeysRead):
-            keys.update(taken.keys)
+            found.append((taken.mark[0], taken.keys))
 
-    yield from read_topic_after(topic, active, passed.chunk.since, passed.at, take)
-    return keys
+    yield from read_topic_after(topic, active, ranges[0].chunk.since, ranges[-1].at, take)
+    for each in ranges:
+        inside = (keys for offset, keys in found if each.chunk.since < offset < each.at)
+        each.note_keys({key for keys in inside for key in keys})
 
 
 def read_key_sweep(topic: str, active: ActiveDefinition, since: int, upto: int) -> Machine[KeySweep]:
