@@ -187,7 +187,8 @@ class Pipeline(Answer):
     cut_ts: Ts = Field(
         serialization_alias="cut_ts",
         description="All transactions that the sources had committed before this time are applied: the "
-        "target is consistent at this time.",
+        "target is consistent at this time, apart from tables whose first copy, or a later one, is under "
+        "way (`rowlock status`, `rowlock copy`): it does not wait for them.",
     )
     by_source: dict[str, int] = Field(
         serialization_alias="by_source", description="The same for each source alone."
