@@ -22,7 +22,7 @@ from consumer.tables.event_decoder import (
     make_image_converter,
     make_row_decoder,
 )
-from consumer.tables.key_order import are_keys_shown_alike, are_ranges_alike
+from consumer.tables.key_order import are_keys_shown_alike, are_ranges_alike, has_form
 from consumer.tables.router import (
     ResolvedRoute,
     TableRoute,
@@ -106,6 +106,14 @@ class ActiveDefinition:
         but no other column of the row.
         """
         return {*self.source_key, *self.routed.added_names}.issuperset(self.target.table.key.columns)
+
+    def have_key_form(self, keys: Sequence[Key]) -> bool:
+        """Return whether each of the target's keys `keys` has the form of a key of the source, if they are
+        `shown_alike`.
+        """
+        types = {self.stored.get_target_name(each.name): each.type for each in self.source.columns}
+        columns = [(at, types.get(name)) for at, name in enumerate(self.target.table.key.columns)]
+        return all(of is None or has_form(of, key[at]) for at, of in columns for key in keys)
 
     def convert_keys(self, keys: Sequence[Key]) -> Sequence[Key]:
         """Convert keys of the source to keys of the target, if `is_key_given`."""

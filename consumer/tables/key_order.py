@@ -55,6 +55,19 @@ def _is_shown_alike(source: ColumnType, real: ColumnType) -> bool:
     return is_same and source.kind in {Kind.DECIMAL, Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP}
 
 
+def has_form(of: ColumnType, value: object) -> bool:
+    """Return whether `value`, which the target shows in a key, may be a value of the source's type `of`,
+    one of those that a target can show alike. If the column was altered since, it may be none: 5.00 of an
+    integer.
+    """
+    if of.kind in _INTEGERS:
+        return not isinstance(value, str)
+    fraction = len(str(value).removesuffix("Z").partition(".")[2])
+    if of.kind is Kind.DECIMAL:
+        return not of.precision or fraction <= of.scale
+    return fraction <= of.fsp and (of.kind is not Kind.DATE or ":" not in str(value))
+
+
 def _get_whole_columns(key: UniqueIndex) -> tuple[str, ...] | None:
     """Return the columns of a key; None if it contains only a prefix of a value."""
     return None if any(part.prefix for part in key.parts) else key.columns

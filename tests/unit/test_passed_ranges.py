@@ -4,18 +4,24 @@ time (docs/adr/0041-partition-retention.md)."""
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replaced
 
 from consumer.attempt.copies import key_sweep
 from consumer.attempt.drivers import threads
 from consumer.attempt.reports import CopyNeed
+from consumer.ordering.model import NetChange
 from consumer.tables.stored import decode_stored
+from schemas.table.model import ColumnType, IndexPart, Key, Kind
 from tests.kits.apply import FakeSource
 from tests.kits.copy import CopyOf
 from tests.kits.unit_apply import rows_of
 from tests.kits.unit_copies import STOP, CopyBench, benched, copy_of
+from tests.stands.fake_target import FakeSession, FakeTransaction
 
 PAGE = 2
 """Number of keys of a page."""
@@ -289,6 +295,88 @@ def test_a_sweep_that_capture_gives_up_is_not_waited_for(monkeypatch: pytest.Mon
         "capture only rested: ranges are compared at their markers"
     )
     assert not has_debt(bench)
+
+
+def alter_key(bench: CopyBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alter the target's key to a DECIMAL(12,2), which shows 5 as 5.00."""
+    table = bench.target.tables["public.acct"]
+    key = replaced(table.columns[0], type=ColumnType(kind=Kind.DECIMAL, precision=12, scale=2))
+    bench.target.tables["public.acct"] = replaced(table, columns=(key, *table.columns[1:]))
+    page, find, write = FakeSession.fetch_rows, FakeSession.fetch_keys, FakeTransaction.apply_net_change
+
+    def shown(keys: Sequence[Key]) -> list[Key]:
+        return [(f"{key[0]}.00",) for key in keys]
+
+    def meant(key: Key | None) -> Key | None:
+        return key and (int(str(key[0]).removesuffix(".00")),)
+
+    def fetch_rows(self: FakeSession, of: Any, after: Key | None, *more: Any, upto: Key | None) -> list[Key]:
+        return shown(page(self, of, meant(after), *more, upto=meant(upto)))
+
+    def fetch_keys(self: FakeSession, of: Any, keys: Sequence[Key]) -> list[Key]:
+        return shown(find(self, of, [meant(key) for key in keys]))
+
+    def apply_net_change(self: FakeTransaction, net: NetChange, **more: Any) -> int:
+        return write(self, replace(net, deletes=[meant(key) for key in net.deletes]), **more)
+
+    monkeypatch.setattr(FakeSession, "fetch_rows", fetch_rows)
+    monkeypatch.setattr(FakeSession, "fetch_keys", fetch_keys)
+    monkeypatch.setattr(FakeTransaction, "apply_net_change", apply_net_change)
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("remembers", [True, False])
+def test_every_row_stays_if_the_key_of_the_target_is_altered_while_ranges_are_left(
+    known: bool, remembers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`known`: the table is read again, as at a start; otherwise the process goes on."""
+    bench, source = filled(20)
+    bench.write([source.remove_rows(*range(0, 20, 3))])
+    sweep = sweep_of(source, bench.topic, limit=6)
+    sweep.begin()
+    for _ in range(2):
+        sweep.emit()
+    assert bench.apply().state == "ok"
+    assert since(bench) is not None
+    alter_key(bench, monkeypatch)
+    if known:
+        bench.tables.clear()
+    if not remembers:
+        bench.key_sweeps.clear()
+    bench.write([source.put(source.row(3, "3@again", 2))])
+    while not sweep.done:
+        sweep.emit()
+    at = len(bench.topic) - 1
+    report = bench.apply()
+    assert (report.state, report.copy) == ("stopped", CopyNeed(at, "rows-replaced"))
+    assert {row[0] for row in rows_of(source)} <= {row[0] for row in bench.target.rows_of()}
+    assert has_debt(bench)
+
+
+def test_a_unit_whose_target_gets_a_wider_key_while_ranges_are_left_stops_for_a_copy() -> None:
+    bench, source = filled(20)
+    bench.write([source.remove_rows(*range(15))])
+    sweep_of(source, bench.topic, limit=30).all()
+    assert bench.apply().state == "ok"
+    assert since(bench) is not None
+    key = source.table.key
+    wider = replaced(key, parts=(*key.parts, IndexPart(column="opened")))
+    bench.target.tables["public.acct"] = replaced(source.table, db="public", key=wider)
+    rows = bench.target.state.rows["public.acct"]
+    bench.target.state.rows["public.acct"] = {(row[0], row[5]): row for row in rows.values()}
+    bench.tables.clear()
+    bench.key_sweeps.clear()
+    bench.take_over()
+    at = len(bench.topic) - 1
+    report = bench.apply(at + 1)
+    assert (report.state, report.copy) == ("stopped", CopyNeed(at, "rows-replaced"))
+    assert has_debt(bench)
+    copy_of(source, bench.topic).all()
+    bench.take_over()
+    assert bench.apply(at + 1).state == "ok"
+    assert bench.target.rows_of() == rows_of(source)
+    assert not has_debt(bench)
+    assert since(bench) is None
 
 
 def test_random_histories_of_processes_end_as_the_source() -> None:

@@ -61,23 +61,24 @@ def move_to_copy_begin(
     if mark is None:
         return False
     lanes = progress.list_lanes_below(mark)
+    moved = None if stored is None else replace(stored, sweep_since=None)
+    if (
+        lanes
+        and keeps
+        and moved is not None
+        and (why := (yield from find_skipped_removal(spec, progress.lowest.offset + 1, mark[0] + 1, error)))
+    ):
+        debt = RemovedRows(
+            id=f"rows removed before offset {mark[0] + 1}", offset=mark[0], ddl=why, since_ms=mark[3]
+        )
+        moved = moved.add_debt(debt, kept=True)
+    operations: list[Operation] = []
+    if moved is not None and moved != stored:
+        operations.append(WriteUnit(UnitState(moved.encode(), None, None)))
     if lanes:
-        moved = None if stored is None else replace(stored, sweep_since=None)
-        if (
-            keeps
-            and moved is not None
-            and (
-                why := (yield from find_skipped_removal(spec, progress.lowest.offset + 1, mark[0] + 1, error))
-            )
-        ):
-            debt = RemovedRows(
-                id=f"rows removed before offset {mark[0] + 1}", offset=mark[0], ddl=why, since_ms=mark[3]
-            )
-            moved = moved.add_debt(debt, kept=True)
-        operations: list[Operation] = []
-        if moved is not None and moved != stored:
-            operations.append(WriteUnit(UnitState(moved.encode(), None, None)))
         yield from retry_transient(lambda: progress.move_lanes(lanes, mark, operations))
+    elif operations:  # already there
+        yield from progress.commit_guarded(operations)
     return True
 
 

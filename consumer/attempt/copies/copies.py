@@ -14,7 +14,7 @@ import structlog
 from consumer.attempt.copies.key_sweep import KeySweep, PassedRange
 from consumer.attempt.copies.keys_on_disk import MAX_KEYS_IN_MEMORY
 from consumer.attempt.copies.marker import CopyChunk
-from consumer.attempt.copies.passed_ranges import compare_range, read_key_sweep
+from consumer.attempt.copies.passed_ranges import build_altered_key_error, compare_range, read_key_sweep
 from consumer.attempt.copies.quarantined_keys import find_deleted_keys, format_entry_table
 from consumer.attempt.copies.removal import must_forget_kept_rows, remove_rows
 from consumer.attempt.copies.sweep import MAX_QUICK_SWEEP_KEYS, BoundRefusedError, Sweep, read_topic_after
@@ -69,7 +69,8 @@ class CopyMarkers:
             return
         if sweep is None:
             sweep = yield from ask_driver(TakeKeySweep())
-        if sweep is not None and progress.level and progress.lowest.offset == sweep.upto:
+        is_there = progress.level and active.shown_alike
+        if sweep is not None and is_there and progress.lowest.offset == sweep.upto:
             self.key_sweep = sweep
 
     def forget_key_sweep(self) -> None:
@@ -97,10 +98,13 @@ class CopyMarkers:
 
         All lanes are at one offset. Returns the unit's stored definition, which has what is left to do, and
         the entries that are left of its quarantine at the end of a sweep (None: unchanged). Raises
-        TakesLongError if an impatient attempt is to compare all ranges and has not.
+        TakesLongError if an impatient attempt is to compare all ranges and has not, and CopyNeededError if
+        the target no longer shows keys as the source does.
         """
         spec, stored = self._spec, active.stored
         remaining: Sequence[QuarantineEntry] | None = None
+        if not active.shown_alike:
+            raise build_altered_key_error(spec.unit.topic, active, progress.lowest.offset)
         sweep = yield from self._get_key_sweep(active, progress)
         began = yield from ask_driver(ReadClock())
         while sweep.ranges:

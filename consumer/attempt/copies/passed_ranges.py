@@ -8,7 +8,7 @@ from consumer.attempt.copies.key_sweep import KeySweep, PassedRange
 from consumer.attempt.copies.sweep import BoundRefusedError, read_topic_after
 from consumer.attempt.effects import ListKeys, Machine, ask_driver
 from consumer.attempt.readers.reader import KeysRead, ReaderItem
-from consumer.errors import RefusedError
+from consumer.errors import CopyNeededError, RefusedError
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.router import build_key_table
 from schemas.table.model import Key
@@ -24,7 +24,8 @@ def compare_range(
     """Compare a page of the first range's keys with the target, or delete some of its rows that no longer
     exist at the source. Return the range, which is dropped, if it has no more keys.
 
-    All lanes are at the offset `sweep.upto`. Raises BoundRefusedError if the target refuses a bound.
+    All lanes are at the offset `sweep.upto`. Raises BoundRefusedError if the target refuses a bound, and
+    CopyNeededError if it shows keys in another form than the source.
     """
     passed = sweep.ranges[0]
     if passed.keys is None:
@@ -34,9 +35,24 @@ def compare_range(
         if not page or page[-1] == passed.after:
             return sweep.ranges.popleft()
         passed.note_page(page)
+        if not active.have_key_form(passed.doubted):
+            raise build_altered_key_error(topic, active, sweep.upto)
     if dead := sweep.select_dead_keys():
         passed.count_deleted((yield from remove(dead)))
     return None
+
+
+def build_altered_key_error(topic: str, active: ActiveDefinition, offset: int) -> CopyNeededError:
+    """Return the error of a unit at `offset` whose target no longer shows keys as the source does, so that
+    ranges that it has passed cannot be compared.
+    """
+    target = active.target
+    return CopyNeededError(
+        f"{topic}: the key of target table {target.schema}.{target.name} was altered while rowlock was "
+        "deleting rows that the source no longer has; a copy compares all rows",
+        cause="rows-replaced",
+        after=offset,
+    )
 
 
 def _fetch_page(passed: PassedRange, active: ActiveDefinition) -> Machine[Sequence[Key]]:
