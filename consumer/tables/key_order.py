@@ -61,11 +61,11 @@ def has_form(of: ColumnType, value: object) -> bool:
     integer.
     """
     if of.kind in _INTEGERS:
-        return not isinstance(value, str)
+        return isinstance(value, int)
     fraction = len(str(value).removesuffix("Z").partition(".")[2])
     if of.kind is Kind.DECIMAL:
-        return not of.precision or fraction <= of.scale
-    return fraction <= of.fsp and (of.kind is not Kind.DATE or ":" not in str(value))
+        return fraction == of.scale or not (of.precision or of.scale)
+    return fraction == of.fsp and (of.kind is not Kind.DATE or ":" not in str(value))
 
 
 def _get_whole_columns(key: UniqueIndex) -> tuple[str, ...] | None:

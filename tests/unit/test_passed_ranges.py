@@ -15,6 +15,7 @@ from consumer.attempt.copies import key_sweep
 from consumer.attempt.drivers import threads
 from consumer.attempt.reports import CopyNeed
 from consumer.ordering.model import NetChange
+from consumer.tables.key_order import has_form
 from consumer.tables.stored import decode_stored
 from schemas.table.model import ColumnType, IndexPart, Key, Kind
 from tests.kits.apply import FakeSource
@@ -351,6 +352,27 @@ def test_every_row_stays_if_the_key_of_the_target_is_altered_while_ranges_are_le
     assert (report.state, report.copy) == ("stopped", CopyNeed(at, "rows-replaced"))
     assert {row[0] for row in rows_of(source)} <= {row[0] for row in bench.target.rows_of()}
     assert has_debt(bench)
+
+
+@pytest.mark.parametrize(
+    ("of", "formed", "others"),
+    [
+        (ColumnType(kind=Kind.INT, bits=64), [-5, 2**64 - 1], ["5", "5.00", 5.0]),
+        (ColumnType(kind=Kind.DECIMAL, precision=9, scale=2), ["-5.00"], ["5", "5.000", "5.0"]),
+        (ColumnType(kind=Kind.DECIMAL, precision=9), ["5"], ["5.00"]),
+        (ColumnType(kind=Kind.DECIMAL), ["5", "5.25"], []),
+        (ColumnType(kind=Kind.DATE), ["2026-01-02", "0000-00-00"], ["2026-01-02 00:00:00"]),
+        (ColumnType(kind=Kind.DATETIME), ["2026-01-02 03:04:05"], ["2026-01-02 03:04:05.000"]),
+        (ColumnType(kind=Kind.DATETIME, fsp=3), ["2026-01-02 03:04:05.000"], ["2026-01-02 03:04:05"]),
+        (ColumnType(kind=Kind.TIMESTAMP, fsp=3), ["2026-01-02T03:04:05.000Z"], ["2026-01-02T03:04:05Z"]),
+    ],
+    ids=str,
+)
+def test_the_form_of_a_key_tells_an_altered_column(
+    of: ColumnType, formed: list[object], others: list[object]
+) -> None:
+    assert [has_form(of, value) for value in formed] == [True] * len(formed)
+    assert [has_form(of, value) for value in others] == [False] * len(others)
 
 
 def test_a_unit_whose_target_gets_a_wider_key_while_ranges_are_left_stops_for_a_copy() -> None:
