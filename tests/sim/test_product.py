@@ -110,6 +110,7 @@ NOT_SIMULATED = {
     "(tests/unit/test_key_sweeps.py)",
     "passed_ranges.build_altered_key_error": "a target whose key is altered "
     "(tests/unit/test_passed_ranges.py)",
+    "key_sweep.PassedRange.note_keys": "five keys fit into memory (tests/unit/test_passed_ranges.py)",
     "key_sweep.KeySweep.list_unread_ranges": "five keys fit into memory (tests/unit/test_passed_ranges.py)",
     "passed_ranges._read_keys_again": "five keys fit into memory (tests/unit/test_passed_ranges.py)",
     "sweep.Sweep.sweep_refused_ranges": "a key that the target cannot hold (tests/unit/test_apply_copies.py)",
