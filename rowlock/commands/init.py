@@ -68,7 +68,8 @@ def init(  # noqa: PLR0917 - click passes options by name
 ) -> None:
     """Write a first configuration for two databases, and check it.
 
-    For example: rowlock init mysql://app@branch1/bank postgresql://hq/hq. Without URLs it asks for them.
+    For example: rowlock init mysql://rowlock@branch1/bank postgresql://rowlock@hq/hq. Without URLs it asks
+    for them.
 
     It lists the source's tables, prints the statements that the two servers still need, and shows what
     `rowlock run` will copy. It changes nothing on the servers. Exit 1 if a finding would stop a run.
