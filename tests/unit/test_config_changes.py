@@ -305,3 +305,21 @@ def test_a_key_that_the_last_release_does_not_know_changes_no_digest_while_it_is
     assert '"rename"' not in json.dumps(_convert_to_plain(route))
     used = route.model_validate({**route.model_dump(by_alias=True), "rename": {"columns": {"ctid": "c"}}})
     assert '"rename"' in json.dumps(_convert_to_plain(used))
+
+
+def test_a_configuration_without_newer_keys_has_the_digest_that_0_2_0_computes() -> None:
+    """Otherwise agents of 0.2.0 get no units from a leader of this version, nor the other way round. The
+    digests were computed by 0.2.0's own code."""
+    server = {"host": "h", "user": "u", "password": ""}
+    config = Config.model_validate(
+        {
+            "kafka": {"bootstrap": "h:1", "prefix": "t"},
+            "sources": {"s": {"type": "mariadb", **server, "tables": ["bank.*"]}},
+            "targets": {"t": {"type": "postgres", **server, "database": "d"}},
+            "pipelines": {
+                "p": {"sources": ["s"], "target": "t", "routes": [{"from": "bank.*", "to": "public.{table}"}]}
+            },
+        }
+    )
+    assert compute_part_digests(config) == {"source/s": "3c2c75766240", "pipeline/p": "f3ffca5b4a17"}
+    assert compute_config_digest(config) == "1c65d6bdb4f3"
