@@ -227,7 +227,7 @@ class DrawnUnit(TopicUnit):
         self.topic = self.of.topic
         spec = UnitSpec(
             unit=self.unit, source="s", epoch=self.epoch, topic_id="id", routes=self.routes, lanes=self.lanes,
-            patient=True, scratch=str(self.folder),
+            patient=True, scratch=str(self.folder), sweep_s=3600.0,
         )  # fmt: skip
         report = apply_topic(
             spec,

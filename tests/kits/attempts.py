@@ -104,7 +104,7 @@ class RealUnit:
     """A unit of `real` whose topic is a list."""
 
     def __init__(self, real: Real, source: FakeSource, route: TableRoute, **spec: Any) -> None:
-        self.real, self.source, self.spec = real, source, {"trial_interval_s": 0.0, "sweep_s": 3600.0, **spec}
+        self.real, self.source, self.spec = real, source, {"trial_interval_s": 0.0, **spec}
         self.unit = ApplyUnit(
             "p", format_former_table_topic("topic", source.name, source.table.db, source.table.name)
         )
@@ -129,7 +129,7 @@ class RealUnit:
             topic_id="id",
             routes=self.routes,
             lanes=self.lanes,
-            **self.spec,
+            **{"sweep_s": 3600.0, **self.spec},
         )
         return self.real.apply(spec, self._slices(start, len(self.topic)), self._slices)
 

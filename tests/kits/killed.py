@@ -189,7 +189,7 @@ class MortalUnit(RealUnit):
     def apply(self, start: int = 0, *, cache: ConnectionCache | None = None) -> Report:
         spec = UnitSpec(
             unit=self.unit, source=self.source.name, epoch=self.epoch, topic_id="id", routes=self.routes,
-            lanes=self.lanes, patient=True, **self.spec,
+            lanes=self.lanes, patient=True, sweep_s=3600.0, **self.spec,
         )  # fmt: skip
         return apply_topic(
             spec,

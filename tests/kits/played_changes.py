@@ -141,7 +141,7 @@ class PlayedUnit(TopicUnit):
         self.topic = [m.value() for m in messages(self.play.kafka.bootstrap, self.play.topic(self.name))]
         spec = UnitSpec(
             unit=self.unit, source="s", epoch=self.epoch, topic_id="id", routes=self.routes, lanes=self.lanes,
-            patient=True, scratch=str(self.play.config.parent),
+            patient=True, scratch=str(self.play.config.parent), sweep_s=3600.0,
         )  # fmt: skip
         return apply_topic(
             spec,
