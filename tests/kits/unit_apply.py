@@ -9,6 +9,7 @@ from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitAssignment, UnitSpec, build_initial_layout
+from consumer.errors import RefusedError
 from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from consumer.tables.definition import ActiveDefinition
@@ -16,7 +17,7 @@ from consumer.tables.router import TableRoute
 from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.wire.codec import encode_event_value
 from schemas.wire.event import EventEnvelope
-from tests.kits.apply import FakeSource
+from tests.kits.apply import FakeSource, Values
 from tests.stands.fake_target import FakeSession, FakeTarget
 
 ROUTES = (TableRoute("bank.*", "public.{table}"),)
@@ -97,3 +98,20 @@ def with_generated(table: Table, expression: str | None) -> Table:
     return Table(
         db=table.db, name=table.name, columns=(*table.columns, extra), key=table.key, unique=table.unique
     )
+
+
+def refusing(lanes: int, **options: object) -> tuple[Bench, FakeSource]:
+    """Return a unit whose target refuses the owner "poison"."""
+    bench, source = started(lanes=lanes, **options)
+    bench.target.refuse = lambda row: RefusedError("too long") if row[2] == "poison" else None
+    return bench, source
+
+
+def poisoned(source: FakeSource, key: int, email: str | None, version: int) -> Values:
+    return {**source.row(key, email, version), "owner": "poison"}
+
+
+def apply(bench: Bench, *events: EventEnvelope) -> str:
+    start = len(bench.topic)
+    bench.write(events)
+    return bench.apply(start if start > 1 else 0).state

@@ -31,27 +31,10 @@ from schemas.table.model import Column, ColumnType, Kind, Row
 from schemas.wire.codec import encode_event_value
 from schemas.wire.event import EventEnvelope, Undecodable
 from tests.kits.apply import FakeSource, Values, account_table
-from tests.kits.unit_apply import FAST, Bench, rows_of, started
+from tests.kits.unit_apply import FAST, Bench, apply, poisoned, refusing, rows_of
 
 ROW_BY_ROW = replace(FAST, max_gather=1)
 LANES = pytest.mark.parametrize("lanes", [1, 4])
-
-
-def refusing(lanes: int, **options: object) -> tuple[Bench, FakeSource]:
-    """A unit whose target refuses the owner "poison"."""
-    bench, source = started(lanes=lanes, **options)
-    bench.target.refuse = lambda row: RefusedError("too long") if row[2] == "poison" else None
-    return bench, source
-
-
-def poisoned(source: FakeSource, key: int, email: str | None, version: int) -> Values:
-    return {**source.row(key, email, version), "owner": "poison"}
-
-
-def apply(bench: Bench, *events: EventEnvelope) -> str:
-    start = len(bench.topic)
-    bench.write(events)
-    return bench.apply(start if start > 1 else 0).state
 
 
 def entries(bench: Bench) -> list[tuple[int, int, str, str]]:

@@ -3,6 +3,8 @@ as soon as that value may have been given up."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 import pytest
 from msgspec.structs import replace as altered
@@ -22,28 +24,12 @@ from consumer.ordering.recovery import (
     select_due_keys,
 )
 from schemas.wire.event import EventEnvelope
-from tests.kits.apply import FakeSource, Values
-from tests.kits.unit_apply import Bench, rows_of, started
+from tests.kits.unit_apply import Bench, apply, poisoned, refusing, rows_of
 
 LANES = pytest.mark.parametrize("lanes", [1, 4])
 IN_ONE = pytest.mark.parametrize("in_one", [True, False], ids=["one attempt", "several"])
-
-
-def refusing(lanes: int, **options: object) -> tuple[Bench, FakeSource]:
-    """A unit with `conflicts: quarantine` whose target refuses the owner "poison"."""
-    bench, source = started(lanes=lanes, replace=False, **options)
-    bench.target.refuse = lambda row: RefusedError("too long") if row[2] == "poison" else None
-    return bench, source
-
-
-def poisoned(source: FakeSource, key: int, email: str | None, version: int) -> Values:
-    return {**source.row(key, email, version), "owner": "poison"}
-
-
-def apply(bench: Bench, *events: EventEnvelope) -> str:
-    start = len(bench.topic)
-    bench.write(events)
-    return bench.apply(start if start > 1 else 0).state
+refusing_unit = partial(refusing, replace=False)
+"""Return a unit with `conflicts: quarantine` whose target refuses the owner "poison"."""
 
 
 def apply_all(bench: Bench, events: list[EventEnvelope], *, in_one: bool) -> None:
@@ -60,7 +46,7 @@ def held_keys(bench: Bench) -> set[str]:
 @pytest.mark.parametrize("how", ["update", "delete"])
 def test_a_row_that_was_never_quarantined_gives_up_the_value(how: str, lanes: int, in_one: bool) -> None:
     """The unique index is in the target alone."""
-    bench, source = refusing(lanes)
+    bench, source = refusing_unit(lanes)
     events = [source.put(source.row(1, "a@x", 1)), source.put(source.row(2, "a@x", 1))]
     apply_all(bench, events, in_one=in_one)
     assert held_keys(bench) == {"[2]"}
@@ -76,7 +62,7 @@ def test_a_row_that_was_never_quarantined_gives_up_the_value(how: str, lanes: in
 @IN_ONE
 @pytest.mark.parametrize("how", ["recovery", "delete"])
 def test_a_quarantined_key_gives_up_the_value_of_its_stale_row(how: str, lanes: int, in_one: bool) -> None:
-    bench, source = refusing(lanes)
+    bench, source = refusing_unit(lanes)
     events = [
         source.put(source.row(1, "a@x", 1)),
         source.put(poisoned(source, 1, "b@x", 2)),
@@ -91,7 +77,7 @@ def test_a_quarantined_key_gives_up_the_value_of_its_stale_row(how: str, lanes: 
 
 @LANES
 def test_values_pass_along_a_chain_of_waiting_keys(lanes: int) -> None:
-    bench, source = refusing(lanes)
+    bench, source = refusing_unit(lanes)
     good = [source.put(source.row(key, f"{key}@x", 1)) for key in range(1, 6)]
     assert apply(bench, *good, source.put(poisoned(source, 1, "0@x", 2))) == "ok"
     for key in range(2, 6):  # each takes the value that the key before has just given up
@@ -102,7 +88,7 @@ def test_values_pass_along_a_chain_of_waiting_keys(lanes: int) -> None:
 
 
 def test_a_waiting_key_is_not_tried_without_a_new_event() -> None:
-    bench, source = refusing(2)
+    bench, source = refusing_unit(2)
     assert apply(bench, source.put(source.row(1, "a@x", 1)), source.put(source.row(2, "a@x", 1))) == "ok"
     tried = len(bench.target.nets)
     report = bench.apply(len(bench.topic))
@@ -113,7 +99,7 @@ def test_a_waiting_key_is_not_tried_without_a_new_event() -> None:
 
 @LANES
 def test_a_waiting_key_is_tried_at_last_although_it_was_refused_just_now(lanes: int) -> None:
-    bench, source = refusing(lanes, trial_interval_s=3600.0)
+    bench, source = refusing_unit(lanes, trial_interval_s=3600.0)
     bench.target.age_ms = 0
     assert apply(bench, source.put(source.row(1, "a@x", 1)), source.put(source.row(2, "a@x", 1))) == "ok"
     start = len(bench.topic)
@@ -127,7 +113,7 @@ def test_a_waiting_key_is_tried_at_last_although_it_was_refused_just_now(lanes: 
 
 @LANES
 def test_a_value_given_up_before_a_crash_is_found_by_the_next_attempt(lanes: int) -> None:
-    bench, source = refusing(lanes)
+    bench, source = refusing_unit(lanes)
     assert apply(bench, source.put(source.row(1, "a@x", 1)), source.put(source.row(2, "a@x", 1))) == "ok"
     bench.target.refuse = lambda row: bench.target.faults.append(CommitUnknownError("lost"))  # type: ignore[func-returns-value]
     assert apply(bench, source.delete(1)) == "behind"
@@ -141,7 +127,7 @@ def test_a_value_given_up_before_a_crash_is_found_by_the_next_attempt(lanes: int
 @LANES
 def test_a_key_tried_in_vain_is_tried_again_once_another_one_recovers(lanes: int) -> None:
     """No event comes between the two: the other key was not due when the first one was tried."""
-    bench, source = refusing(lanes)
+    bench, source = refusing_unit(lanes)
     events = [source.put(source.row(1, "a@x", 1)), source.put(poisoned(source, 1, "b@x", 2))]
     assert apply(bench, *events, source.put(source.row(2, "a@x", 1))) == "ok"
     state, offset = bench.target.state, len(bench.topic) - 1
@@ -161,7 +147,7 @@ def test_a_key_tried_in_vain_is_tried_again_once_another_one_recovers(lanes: int
 
 @LANES
 def test_a_queued_key_that_meets_a_value_gets_that_reason_and_is_not_tried_for_ever(lanes: int) -> None:
-    bench, source = refusing(lanes)
+    bench, source = refusing_unit(lanes)
     assert apply(bench, source.put(source.row(1, "a@x", 1)), source.put(poisoned(source, 2, None, 1))) == "ok"
     start = len(bench.topic)
     bench.write([source.put(source.row(2, "a@x", 2))])
@@ -175,7 +161,7 @@ def test_a_queued_key_that_meets_a_value_gets_that_reason_and_is_not_tried_for_e
 
 def test_a_slow_target_is_asked_for_each_waiting_key_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovery, "MAX_SECONDS", -1.0)
-    bench, source = refusing(2)
+    bench, source = refusing_unit(2)
     taken = [source.put(source.row(key, f"{key}@x", 1)) for key in range(1, 4)]
     assert (
         apply(bench, *taken, *(source.put(source.row(key + 10, f"{key}@x", 1)) for key in (1, 2, 3))) == "ok"

@@ -130,8 +130,8 @@ class CopyMarkers:
         return stored, remaining
 
     def _get_key_sweep(self, active: ActiveDefinition, progress: AttemptProgress) -> Machine[KeySweep]:
-        """Return what the topic says of the ranges that are not compared, as the process remembers it or by
-        reading again.
+        """Return the ranges that are not compared, as the process remembers them or by reading the topic
+        again.
         """
         topic, upto, since = self._spec.unit.topic, progress.lowest.offset, active.stored.sweep_since
         if self.key_sweep is None and since is not None:

@@ -1,7 +1,7 @@
 """The ranges of a key sweep that a unit has passed and not yet compared
 (docs/adr/0041-partition-retention.md).
 
-The marker of a chunk says which keys of its range exist: those that a `k` event or a row event after `since`
+The marker of a chunk shows which keys of its range exist: those that a `k` event or a row event after `since`
 leaves. That stays right at every later offset, because every change is an event. So a unit need not compare
 a range at its marker. It compares ranges between two batches, when all lanes are at one offset, for a part of
 a second at a time; the table's own events wait no longer than that, however many rows a range has lost.
@@ -76,7 +76,7 @@ class PassedRange:
 
 @dataclass(slots=True)
 class KeySweep:
-    """The ranges that a unit has passed, in their order, and what later events say of them.
+    """The ranges that a unit has passed, in their order, and the rows that later events leave.
 
     `upto`: the offset of the last record that it knows. `ongoing`: a key sweep has begun, and its last marker
     has not come.
@@ -146,7 +146,7 @@ class KeySweep:
 
     def has_stalled(self, now_s: float) -> bool:
         """Return whether no marker has come for `QUIET_S`: capture may have given the sweep up, which the
-        topic does not say.
+        topic does not record.
         """
         if self.ranges or not self.ongoing:
             return False
@@ -162,5 +162,5 @@ class KeySweep:
         return [key for key in some if self._rows.get(key, -1) <= first.chunk.since]
 
     def pass_records(self, upto: int) -> None:
-        """Note that the records up to the offset `upto` say nothing more."""
+        """Note that all records up to the offset `upto` have been read."""
         self.upto = upto

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from consumer.attempt.copies.key_sweep import KeySweep, PassedRange
-from consumer.attempt.copies.sweep import BoundRefusedError, read_topic_after
-from consumer.attempt.effects import ListKeys, Machine, ask_driver
+from consumer.attempt.copies.sweep import fetch_bounded_page, read_topic_after
+from consumer.attempt.effects import Machine
 from consumer.attempt.readers.reader import KeysRead, ReaderItem
-from consumer.errors import CopyNeededError, RefusedError
+from consumer.errors import CopyNeededError
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.router import build_key_table
 from schemas.table.model import Key
@@ -58,13 +58,7 @@ def build_altered_key_error(topic: str, active: ActiveDefinition, offset: int) -
 def _fetch_page(passed: PassedRange, active: ActiveDefinition) -> Machine[Sequence[Key]]:
     upto = passed.chunk.upto
     bound = None if upto is None else active.convert_keys([upto])[0]
-    table = build_key_table(active.target)
-    try:
-        return (yield from ask_driver(ListKeys(table, passed.after, bound, active.routed.where)))
-    except RefusedError as error:
-        if passed.after is None and bound is None:
-            raise
-        raise BoundRefusedError(str(error)) from error
+    return (yield from fetch_bounded_page(build_key_table(active.target), active, passed.after, bound))
 
 
 def _read_keys_again(sweep: KeySweep, active: ActiveDefinition, topic: str) -> Machine[None]:

@@ -155,13 +155,7 @@ class Sweep:
         return (yield from self._delete_doubted_rows(keys))
 
     def _fetch_first_page(self, after: Key | None, upto: Key | None) -> Machine[Sequence[Key]]:
-        try:
-            page = yield from ask_driver(ListKeys(self._table, after, upto, self._active.routed.where))
-        except RefusedError as error:
-            if after is None and upto is None:
-                raise
-            raise BoundRefusedError(str(error)) from error
-        return page
+        return (yield from fetch_bounded_page(self._table, self._active, after, upto))
 
     def _delete_doubted_rows(self, keys: KeyComparison) -> Machine[int]:
         deleted = 0
@@ -184,6 +178,21 @@ class Sweep:
                 f"{self._topic}: rowlock is searching the target for rows that were deleted at the "
                 "source; this takes long in a large table"
             )
+
+
+def fetch_bounded_page(
+    table: TargetTable, active: ActiveDefinition, after: Key | None, upto: Key | None
+) -> Machine[Sequence[Key]]:
+    """Return a page of the target's keys in (after, upto]. `table`: as in ListKeys.
+
+    Raises BoundRefusedError if the target refuses a bound.
+    """
+    try:
+        return (yield from ask_driver(ListKeys(table, after, upto, active.routed.where)))
+    except RefusedError as error:
+        if after is None and upto is None:
+            raise
+        raise BoundRefusedError(str(error)) from error
 
 
 def read_topic_after(
