@@ -155,7 +155,8 @@ class Processes:
 class Checkpoints(threading.Thread):
     """Asks for the pipelines through REST several times a second, as an operator would, whoever leads.
 
-    `reads`: answers with a pipeline in them; `regressions`: (pipeline, what of it, shown before, shown then).
+    `reads`: answers with a pipeline in them; `regressions`: (pipeline, what of it, shown before, shown then),
+    -1: not known. Releases before 0.2 show 0 for a time that is not known, later ones null.
     """
 
     def __init__(self, config: Path) -> None:
@@ -183,7 +184,7 @@ class Checkpoints(threading.Thread):
                 self._seen((row["pipeline"], what), row[what])
 
     def _seen(self, what: tuple[str, str], ts: int | None) -> None:
-        now, before = -1 if ts is None else ts, self._shown.get(what, -1)
+        now, before = ts or -1, self._shown.get(what, -1)
         if now < before:
             self.regressions.append((*what, before, now))
         self._shown[what] = now
