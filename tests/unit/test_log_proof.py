@@ -223,6 +223,9 @@ def test_a_source_that_sends_only_heartbeats_is_not_waited_for() -> None:
 # --- who opens it
 
 
+CurrentFile = Callable[[], str | None]
+
+
 class PlannedDumps:
     """What dumps from its places give: a stream, or an error of the driver. `opened`: where dumps were
     begun."""
@@ -232,11 +235,13 @@ class PlannedDumps:
         self.opened: list[int] = []
         monkeypatch.setattr(proven_log, "open_stream", self._open)
 
-    def _open(self, _settings: object, *, server_id: int, file: str, pos: int) -> LogStream:
+    def _open(
+        self, _settings: object, *, server_id: int, file: str, pos: int, find_current_file: CurrentFile
+    ) -> LogStream:
         self.opened.append(pos)
         found = self._at[pos]
         packets = Broken(found) if isinstance(found, pymysql.MySQLError) else Recording(found)
-        return LogStream(packets, file, pos, clock())
+        return LogStream(packets, file, pos, clock(), find_current_file)
 
 
 class Broken(Recording):
@@ -283,7 +288,23 @@ def test_where_no_event_can_begin_there_is_another_history(
 ) -> None:
     PlannedDumps(monkeypatch, at_100=fatal(error))
     with pytest.raises(SourceRefusedError, match=rf"not the one that was captured \({error}.*start over"):
-        ProvenLog({}).require_proofs(record(build_proofs([PROVEN])), FILES)
+        ProvenLog({}, lambda: "b.000003").require_proofs(record(build_proofs([PROVEN])), FILES)
+
+
+@pytest.mark.parametrize(
+    ("current", "kind"),
+    [("b.000003", TransientSourceError), ("b.000004", SourceRefusedError), (None, SourceRefusedError)],
+)
+def test_an_event_that_the_server_is_still_writing_is_read_later(
+    monkeypatch: pytest.MonkeyPatch, current: str | None, kind: type[Exception]
+) -> None:
+    """Capture ended at such an event. In a file that the server has closed its end never comes."""
+    PlannedDumps(
+        monkeypatch, at_100=THERE, at_400=fatal("binlog truncated in the middle of event; consider ...")
+    )
+    stream = ProvenLog({}, lambda: current).open_at(build_proofs([PROVEN]), "b.000003", 400)
+    with pytest.raises(kind, match="binlog truncated in the middle of event"):
+        stream.read_events(0)
 
 
 def test_a_file_that_was_purged_just_now_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,7 +147,7 @@ class BinlogSource:
         self.connector = self._flavour.type
         self._catalog = LiveCatalog(source)
         self.tables = BinlogTables(self._catalog)
-        self._log = ProvenLog(connect_settings(source))
+        self._log = ProvenLog(connect_settings(source), self._find_current_file)
         # Its knowledge of the log outlives runs of capture.
         self._scan = make_statement_scan(source)
         self.definitions = DefinitionReader(source, self._catalog, self._scan)
@@ -189,6 +189,11 @@ class BinlogSource:
             else TransactionBuffer(captured)
         )
         return BinlogLog(self._flavour, record, captured, self._log.open_at, assembly)
+
+    def _find_current_file(self) -> str | None:
+        with self._catalog.open_catalog() as catalog:
+            end = catalog.server.log_end()
+        return end and end[0]
 
     def read_timed_end(self) -> TimedEnd | None:
         with self._catalog.open_catalog() as catalog:

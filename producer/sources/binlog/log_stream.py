@@ -19,7 +19,7 @@ import structlog
 from producer.binlog_format import log_event as log
 from producer.binlog_format.errors import DecodeError
 from producer.binlog_format.log_event import BinlogEvent, parse_header
-from producer.errors import StreamStoppedError, TransientSourceError
+from producer.errors import SourceRefusedError, StreamStoppedError, TransientSourceError
 from producer.sources.binlog.binlog_dump import DumpConnection, choose_dump_start
 from producer.sources.binlog.log_proof import HEAD, build_other_history_error, check_event
 from producer.sources.source_session import source_errors
@@ -35,6 +35,8 @@ SILENCE = 15.0
 PATIENCE_OF_SERVER = 24 * 3600
 _ARTIFICIAL = 0x20
 _checksum_at = struct.Struct("<I").unpack_from
+_CUT_OFF = "truncated in the middle of event"
+"""What both servers report at an event whose end is not in the file."""
 _OF_THE_STREAM = frozenset({log.ROTATE, log.FORMAT_DESCRIPTION, log.HEARTBEAT, log.HEARTBEAT_V2})
 
 
@@ -43,15 +45,21 @@ class NoEventError(TransientSourceError):
 
 
 class LogStream:
-    """The events from `file`, `pos` on.
+    """The events from `file`, `pos` on. `find_current_file`: returns the file that the server writes now.
 
     Reading raises TransientSourceError, SourceRefusedError or StreamStoppedError.
     """
 
     def __init__(
-        self, packets: DumpConnection, file: str, pos: int, clock: Callable[[], float] = time.monotonic
+        self,
+        packets: DumpConnection,
+        file: str,
+        pos: int,
+        clock: Callable[[], float] = time.monotonic,
+        find_current_file: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._packets = packets
+        self._find_current_file = find_current_file
         self._checksum = packets.checksum
         self.file = file
         self._pos = pos  # after the last event
@@ -67,10 +75,25 @@ class LogStream:
         if self._ahead:
             ahead, self._ahead = self._ahead, []
             return ahead
-        events = self._decode_events(self._read_arrived_packets(timeout))
+        try:
+            packets = self._read_arrived_packets(timeout)
+        except SourceRefusedError as error:
+            self._raise_half_written(error)
+            raise
+        events = self._decode_events(packets)
         if events:
             self._recent = events
         return events
+
+    def _raise_half_written(self, error: SourceRefusedError) -> None:
+        """Raise TransientSourceError if the server is still writing the event that `error` calls truncated.
+
+        In the current file the event's end may follow, also after a full disk; a closed file is damaged.
+        """
+        if _CUT_OFF in str(error).lower() and self._find_current_file() == self.file:
+            raise TransientSourceError(
+                f"the event of {self.file} after {self._pos} is not complete yet: {error.problem.what}"
+            ) from error
 
     def _read_arrived_packets(self, timeout: float) -> list[bytes]:
         if self._unread:
@@ -232,7 +255,14 @@ class LogStream:
         return body
 
 
-def open_stream(settings: dict[str, Any], *, server_id: int, file: str, pos: int) -> LogStream:
+def open_stream(
+    settings: dict[str, Any],
+    *,
+    server_id: int,
+    file: str,
+    pos: int,
+    find_current_file: Callable[[], str | None] = lambda: None,
+) -> LogStream:
     """Connect and start the dump at `file`, `pos`. Raises like `LogStream.read_events`."""
     # Publishing a transaction that was unpacked or spilled may take minutes in which the connection is
     # not read.
@@ -242,7 +272,7 @@ def open_stream(settings: dict[str, Any], *, server_id: int, file: str, pos: int
         connection = DumpConnection(
             settings, server_id=server_id, file=file, pos=start, heartbeat=DUMP_HEARTBEAT_S
         )
-    stream = LogStream(connection, file, start)
+    stream = LogStream(connection, file, start, find_current_file=find_current_file)
     if start != pos:
         _log.info("log file above 4 GiB is read from its beginning", file=file, pos=pos)
     try:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -76,13 +76,17 @@ def resume_proven_log(catalog: Catalog, log: ProvenLog, stored: StoredPosition) 
 
 
 class ProvenLog:
-    """The log of a source. `settings`: those of pymysql.connect.
+    """The log of a source. `settings`: those of pymysql.connect. `find_current_file`: returns the file that
+    the server writes now.
 
     All methods raise like `LogStream.read_events`.
     """
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(
+        self, settings: dict[str, Any], find_current_file: Callable[[], str | None] = lambda: None
+    ) -> None:
         self._settings = settings
+        self._find_current_file = find_current_file
 
     def open_at(self, proofs: Sequence[LogProof], file: str, pos: int) -> LogStream:
         """Return the log from `file`, `pos` on, proven: by this very connection if one of `proofs` ends
@@ -151,4 +155,10 @@ class ProvenLog:
 
     def _open_stream(self, file: str, pos: int) -> LogStream:
         server_id = random.randrange(1 << 30, 1 << 31)  # noqa: S311 - must differ from other dumps, nothing more
-        return open_stream(self._settings, server_id=server_id, file=file, pos=pos)
+        return open_stream(
+            self._settings,
+            server_id=server_id,
+            file=file,
+            pos=pos,
+            find_current_file=self._find_current_file,
+        )
