@@ -49,7 +49,10 @@ WIDEST_DECIMAL = (65, 30)
 refuses values that do not fit.
 """
 
+MAX_PGVECTOR = 16_000
+"""Most numbers of a `vector` of pgvector; MySQL's and MariaDB's have up to 16,383."""
 _BIGINT_NOTE = "it has no unsigned 64-bit integer"
+_PGVECTOR_NOTE = "`vector(3)` where the extension pgvector is installed in the target's database"
 POSTGRES_TYPE_RULES: tuple[TypeRule, ...] = (
     TypeRule(Kind.INT, "smallint", {"bits": 8}),
     TypeRule(Kind.INT, "integer", {"bits": 16, "unsigned": True}),
@@ -67,7 +70,7 @@ POSTGRES_TYPE_RULES: tuple[TypeRule, ...] = (
     TypeRule(Kind.YEAR, "smallint"),
     TypeRule(Kind.CHAR, "uuid", {"text_of": TextOf.UUID}),
     *(TypeRule(Kind.VARCHAR, "inet", {"text_of": one}) for one in (TextOf.INET4, TextOf.INET6, TextOf.INET)),
-    TypeRule(Kind.TEXT, "real[]", {"text_of": TextOf.VECTOR}),
+    TypeRule(Kind.TEXT, "real[]", {"text_of": TextOf.VECTOR}, _PGVECTOR_NOTE),
     TypeRule(Kind.CHAR, "varchar(1)", {"length": 0}, "it has no zero-length type"),
     TypeRule(Kind.VARCHAR, "varchar(1)", {"length": 0}, "it has no zero-length type"),
     TypeRule(Kind.CHAR, "varchar({length})", {}, "a NUL character is refused"),
@@ -179,6 +182,7 @@ POSTGRES_CATALOG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "character varying": ({"kind": Kind.VARCHAR}, ("length",)),
     "text": ({"kind": Kind.TEXT}, ()),
     "real[]": (_VECTOR, ()),
+    "vector": (_VECTOR, ("precision",)),
     "uuid": ({"kind": Kind.CHAR, "length": 36}, ()),
     "inet": ({"kind": Kind.VARCHAR, "length": _INET6_LENGTH, "text_of": TextOf.INET}, ()),
     "bytea": ({"kind": Kind.BLOB}, ()),
@@ -192,8 +196,13 @@ POSTGRES_CATALOG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 }
 
 
-def render_postgres_type(type_: ColumnType) -> str:
-    """Return the PostgreSQL DDL type, such as "numeric(20,0)". Raises UnsupportedTypeError."""
+def render_postgres_type(type_: ColumnType, native: Container[TextOf] = ()) -> str:
+    """Return the PostgreSQL DDL type, such as "numeric(20,0)". Raises UnsupportedTypeError.
+
+    `native`: VECTOR if the type `vector` of pgvector is to be used.
+    """
+    if type_.text_of is TextOf.VECTOR and type_.text_of in native and type_.precision <= MAX_PGVECTOR:
+        return f"vector({type_.precision})" if type_.precision else "vector"
     return _render_by_rules(POSTGRES_TYPE_RULES, type_, "PostgreSQL")
 
 

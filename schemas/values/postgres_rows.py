@@ -44,7 +44,12 @@ def select_list_pg(table: Table) -> list[str]:
 
 
 def _render_expression(column: Column) -> str:
-    return _EXPRESSIONS.get(column.type.kind, "{0}::text").format(quote_pg(column.name))
+    expression = (
+        "{0}::real[]::text"
+        if column.type.text_of is TextOf.VECTOR
+        else _EXPRESSIONS.get(column.type.kind, "{0}::text")
+    )
+    return expression.format(quote_pg(column.name))
 
 
 def make_postgres_row_converter(table: Table) -> Callable[[tuple[Any, ...]], Row]:
@@ -169,7 +174,7 @@ def _choose_reader(column: Column) -> _Reader:
 
 
 def _read_array(text: str) -> str:
-    """Return the vector of a real[]; an array that is none (of NULL, NaN, or arrays) stays as it is."""
+    """Return the text of a real[]; an array that is none (of NULL, NaN, or arrays) stays as it is."""
     try:
         return normalize_text(TextOf.VECTOR, f"[{text[1:-1]}]")
     except ValueError:

@@ -77,7 +77,8 @@ def read_target(
     run: WholeRun, target: str, table: str, columns: tuple[str, ...]
 ) -> list[tuple[object, ...]] | None:
     if target == "pg":
-        rows = run.read(target, f"SELECT id, {', '.join(columns)} FROM {table} ORDER BY id")
+        shown = ", ".join(f"{name}::real[]" for name in columns)  # pgvector's type, too
+        rows = run.read(target, f"SELECT id, {shown} FROM {table} ORDER BY id")
         return rows and [
             (key, *(None if each is None else struct.pack(f"<{len(each)}f", *each) for each in arrays))
             for key, *arrays in rows
@@ -89,8 +90,25 @@ def read_target(
     ]
 
 
-def test_vectors_arrive_in_every_target(run: WholeRun) -> None:
+def read_types(run: WholeRun, table: str) -> dict[str, str]:
+    """Return the types of PostgreSQL's columns, by name."""
+    types = (
+        "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute "
+        f"WHERE attrelid = '{table}'::regclass AND attnum > 0 AND NOT attisdropped"
+    )
+    return dict(run.read("pg", types) or [])
+
+
+@pytest.mark.parametrize("extended", [False, True], ids=["arrays", "pgvector"])
+def test_vectors_arrive_in_every_target(run: WholeRun, extended: bool) -> None:
+    """With pgvector the table of MariaDB's rows is created by rowlock, and the other one was made by hand."""
     draw = random.Random(31)
+    if extended:
+        server, database = run.target("pg")
+        server.execute("CREATE EXTENSION vector", database=database)
+        server.execute(
+            "CREATE TABLE v_my (id integer PRIMARY KEY, v real[], w real[] NOT NULL)", database=database
+        )
     change_both(
         run,
         "CREATE TABLE v (id INT PRIMARY KEY, v VECTOR(3), w VECTOR(768) NOT NULL)",
@@ -99,6 +117,8 @@ def test_vectors_arrive_in_every_target(run: WholeRun) -> None:
     )
     run.run.start()
     await_equal(run, "v", "v", "w")
+    made = {"v": "vector(3)", "w": "vector(768)"} if extended else {"v": "real[]", "w": "real[]"}
+    assert read_types(run, "v_ma") == {"id": "integer", **made}
     change_both(
         run,
         *(
@@ -124,6 +144,9 @@ def test_vectors_arrive_in_every_target(run: WholeRun) -> None:
         f"UPDATE v SET v = {draw_vector(draw, 4)} WHERE id < 60",
     )
     await_equal(run, "v", "v", "x")
+    now = {"v": "vector(4)", "x": "vector(2)"} if extended else {"v": "real[]", "x": "real[]"}
+    assert read_types(run, "v_ma") == {"id": "integer", **now}
+    assert read_types(run, "v_my") == {"id": "integer", "v": "real[]", "x": now["x"]}
     result = run.invoke("verify")
     assert result.exit_code == 0, result.output
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import pytest
@@ -24,7 +25,7 @@ from consumer.targets.mysql import alter_statements as mysql
 from consumer.targets.mysql.alterer import has_renames
 from consumer.targets.postgres import alter_statements as postgres
 from schemas.table.collations import make_collation_chooser, make_key_collation_chooser
-from schemas.table.model import Column, ColumnType, IndexPart, Kind, UniqueIndex
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, TextOf, UniqueIndex
 from schemas.table.typemap import MYSQL_CATALOG
 from tests.kits.alter_texts import (
     AVAILABLE,
@@ -293,6 +294,21 @@ def test_an_older_postgresql_empties_what_it_cannot_ask_about() -> None:
     old = postgres.PostgresRealTable(REAL_POSTGRES.indexes, version=150000)
     texts = in_postgres(change("note", INT, lossless=False), real=old)
     assert texts == ['ALTER COLUMN "note" TYPE integer USING NULL::integer']
+
+
+def test_a_column_of_pgvector_and_an_array_keep_their_kind() -> None:
+    """pgvector's input function raises an error for a vector of another size, so rows are emptied."""
+    three, four = (ColumnType(kind=Kind.TEXT, text_of=TextOf.VECTOR, precision=size) for size in (3, 4))
+    step = ChangeColumn(column("n", three), column("n", four), lossless=False)
+    real = dataclasses.replace(REAL_POSTGRES, native=frozenset({TextOf.VECTOR}))
+    assert in_postgres(step, real=real) == ['ALTER COLUMN "n" TYPE vector(4) USING NULL::vector(4)']
+    assert in_postgres(step, real=dataclasses.replace(real, arrays=frozenset({"n"}))) == []
+    assert in_postgres(step) == [], "a server without pgvector"
+    assert in_postgres(AddColumn(column("v", three)), real=real) == ['ADD COLUMN "v" vector(3)']
+    renamed = [RenameColumn("n", "m"), ChangeColumn(column("m", three), column("m", four), lossless=False)]
+    table = replace(TABLE, columns=(*TABLE.columns, column("n", three)))
+    array = dataclasses.replace(real, arrays=frozenset({"n"}))
+    assert in_postgres(*renamed, table=table, real=array) == ['RENAME COLUMN "n" TO "m"']
 
 
 def test_a_number_that_the_target_gave_itself_is_given_no_more() -> None:

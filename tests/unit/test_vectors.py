@@ -94,6 +94,9 @@ def test_the_catalog_shows_how_many_numbers_it_has() -> None:
 def test_targets_have_a_vector_or_an_array() -> None:
     assert render_mysql_type(VECTOR, native=NATIVE) == "vector(3)"
     assert render_postgres_type(VECTOR) == "real[]"
+    assert render_postgres_type(VECTOR, NATIVE) == "vector(3)"
+    assert render_postgres_type(shown("vector(16001)").type, NATIVE) == "real[]", "pgvector's limit"
+    assert render_postgres_type(convert_postgres_type("vector"), NATIVE) == "vector"
     for refused in (lambda: render_mysql_type(VECTOR), lambda: render_oracle_type(VECTOR)):
         with pytest.raises(UnsupportedTypeError, match="leave the column out"):
             refused()
@@ -107,6 +110,10 @@ def test_targets_have_a_vector_or_an_array() -> None:
 def test_only_vectors_with_room_take_a_vector() -> None:
     array = convert_postgres_type("real[]")
     assert can_hold_all_values(VECTOR, array)
+    assert can_hold_all_values(VECTOR, convert_postgres_type("vector(3)"))
+    assert can_hold_all_values(VECTOR, convert_postgres_type("vector"))
+    assert not can_hold_all_values(VECTOR, convert_postgres_type("vector(2)"))
+    assert not accepts_kind(LONG_TEXT, convert_postgres_type("vector(3)"))
     assert can_hold_all_values(VECTOR, shown("vector(4)").type)
     assert not can_hold_all_values(VECTOR, shown("vector(2)").type)
     for source, real in (

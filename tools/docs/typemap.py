@@ -132,7 +132,10 @@ _AFTER = f"""
 - **VECTOR** of MySQL (from 9.0) and MariaDB (from 11.7) is the text of a JSON array, with its numbers as
   `FLOAT` has them: the servers' own text has six digits. (PyMySQL does not know the type; rowlock reads its
   bytes.) MySQL's may have fewer numbers than it declares, MariaDB's has exactly as many, and refuses a row
-  with fewer. PostgreSQL has `real[]`; a column of that type takes no text. Oracle and servers without VECTOR
+  with fewer. PostgreSQL has `real[]`; a column of that type takes no text. Where the extension pgvector is
+  installed in the target's database (`CREATE EXTENSION vector`, in a schema of the search path), rowlock
+  creates `vector(n)`, up to its limit of 16,000 numbers; a column that is a `real[]` stays one. A `vector(n)`
+  takes only rows with exactly n numbers, and others are quarantined. Oracle and servers without VECTOR
   are refused as its targets. In a key or unique index, which MariaDB permits, it is refused by `check`. A new
   column that is NOT NULL, or has a default, needs a copy, as does another number of dimensions: the servers
   change existing rows in different ways. In definitions it has a `text_of`, like a UUID.

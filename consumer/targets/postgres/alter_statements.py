@@ -26,7 +26,7 @@ from consumer.targets.alterations import (
     apply_alterations,
     group_steps,
 )
-from consumer.targets.postgres.sql import quote
+from consumer.targets.postgres.sql import quote, render_cast
 from consumer.targets.shared.column_values import (
     build_one_column_table,
     choose_fill_value,
@@ -36,7 +36,7 @@ from consumer.targets.shared.column_values import (
 from consumer.targets.sql import qualify_table
 from schemas.errors import SchemaError, ValueRefusedError
 from schemas.table.keys import list_indexed_columns
-from schemas.table.model import Column, Kind, Table, UniqueIndex, Value
+from schemas.table.model import Column, Kind, Table, TextOf, UniqueIndex, Value
 from schemas.table.typemap import render_postgres_type
 from schemas.values.postgres import to_postgres
 
@@ -58,11 +58,17 @@ class RealIndex:
 class PostgresRealTable:
     """Properties of the real table, beside its definition, that the statements depend on.
 
-    `version`: server_version_num.
+    `version`: server_version_num. `native`: VECTOR if the server has pgvector's type. `arrays`: the columns
+    that are a real[] nevertheless, and stay one.
     """
 
     indexes: tuple[RealIndex, ...] = ()
     version: int = ASKS_VALIDITY
+    native: frozenset[TextOf] = frozenset()
+    arrays: frozenset[str] = frozenset()
+
+    def list_native_types(self, column: str) -> frozenset[TextOf]:
+        return frozenset() if column in self.arrays else self.native
 
 
 @dataclass(slots=True)
@@ -161,14 +167,14 @@ def _render_statement(name: str, statement: _Statement) -> Iterator[str]:
         yield f"ALTER TABLE {name} {', '.join(statement.after)}"
 
 
-def _add_column(_: _TableChange, step: AddColumn, out: _Statement) -> None:
+def _add_column(whole: _TableChange, step: AddColumn, out: _Statement) -> None:
     """Add a column. The server stores the default for the existing rows and rewrites none of them."""
     column, name = step.column, quote(step.column.name)
     rows, default = (
         _render_column_literal(column, choose_fill_value(step)),
         _render_column_literal(column, parse_default_value(column)),
     )
-    text = f"ADD COLUMN {name} {_render_type(column)}"
+    text = f"ADD COLUMN {name} {_render_type(column, whole.real.native)}"
     if rows is not None:
         # without a value for rows (a zero date) it stays nullable
         text += f" DEFAULT {rows}{'' if column.nullable else ' NOT NULL'}"
@@ -187,7 +193,8 @@ def _drop_column(_: _TableChange, step: DropColumn, out: _Statement) -> None:
 
 def _change_column(whole: _TableChange, step: ChangeColumn, out: _Statement) -> None:
     now, desired = step.now, step.desired
-    name, new = quote(desired.name), _render_type(desired)
+    native = whole.real.list_native_types(whole.before.get(desired.name, desired.name))
+    name, new = quote(desired.name), _render_type(desired, native)
     in_key = desired.name in whole.ending.key.columns
     # Rows may get the implicit value instead of NULL, but not where it would make them equal.
     filled = (
@@ -199,7 +206,7 @@ def _change_column(whole: _TableChange, step: ChangeColumn, out: _Statement) -> 
     required = not desired.nullable and (in_key or not nulls or filled is not None)
     if not now.nullable and not required and not in_key:
         out.actions.append(f"ALTER COLUMN {name} DROP NOT NULL")
-    if is_retyped(step):
+    if is_retyped(step, native):
         if now.default is not None:  # a default of the old type may be invalid in the new one
             out.actions.append(f"ALTER COLUMN {name} DROP DEFAULT")
         value = (
@@ -217,9 +224,9 @@ def _change_column(whole: _TableChange, step: ChangeColumn, out: _Statement) -> 
     out.columns.add(desired.name)
 
 
-def is_retyped(step: ChangeColumn) -> bool:
+def is_retyped(step: ChangeColumn, native: frozenset[TextOf]) -> bool:
     """Return whether the column gets another type, and not only another nullability."""
-    return _render_type(step.desired) != _find_type(step.now)
+    return _render_type(step.desired, native) != _find_type(step.now, native)
 
 
 def _render_kept_value(step: ChangeColumn, name: str, new: str) -> str:
@@ -244,7 +251,8 @@ def _render_converted_value(whole: _TableChange, step: ChangeColumn, name: str, 
     if step.desired.name in whole.ending.key.columns:
         return f"{name}::text::{new}"
     kinds = {step.now.type.kind, step.desired.type.kind}
-    if whole.real.version < ASKS_VALIDITY or not any(kinds <= alike for alike in _ALIKE):
+    checked = step.desired.type.text_of is not TextOf.VECTOR  # pgvector raises an error for an invalid text
+    if not checked or whole.real.version < ASKS_VALIDITY or not any(kinds <= alike for alike in _ALIKE):
         return f"NULL::{new}"
     return f"CASE WHEN pg_input_is_valid({name}::text, '{new}') THEN {name}::text::{new} END"
 
@@ -295,19 +303,19 @@ def _render_columns(index: UniqueIndex) -> str:
     return ", ".join(map(quote, index.columns))
 
 
-def _render_type(column: Column) -> str:
+def _render_type(column: Column, native: frozenset[TextOf]) -> str:
     try:
-        return render_postgres_type(column.type)
+        return render_postgres_type(column.type, native)
     except SchemaError as error:
         raise TargetConfigError.wrap_error(f"column {column.name}", error) from error
 
 
-def _find_type(column: Column) -> str | None:
+def _find_type(column: Column, native: frozenset[TextOf]) -> str | None:
     """Return the type of a column; None for a type of a table made by hand that the type map does not
     render.
     """
     try:
-        return render_postgres_type(column.type)
+        return render_postgres_type(column.type, native)
     except SchemaError:
         return None
 
@@ -320,7 +328,7 @@ def _render_column_literal(column: Column, value: Value) -> str | None:
         (text,) = to_postgres(build_one_column_table(column))((value,))
     except ValueRefusedError:
         return None
-    return None if text is None else render_literal(text)
+    return None if text is None else render_literal(text) + render_cast(column)
 
 
 def render_literal(text: str) -> str:

@@ -7,7 +7,7 @@ stays true.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ from consumer.targets.postgres.alter_statements import (
     is_retyped,
     render_statements,
 )
-from consumer.targets.postgres.catalog import build_index_name, explain_column_name
+from consumer.targets.postgres.catalog import build_index_name, explain_column_name, read_native_types
 from consumer.targets.postgres.sql import bare, quote
 from consumer.targets.shared.name_limits import require_column_names
 from consumer.targets.sql import qualify_table
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from consumer.targets.postgres.connection import PostgresLink
 
 _COLUMNS = """
-SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = %s::regclass AND attnum > 0
-  AND NOT attisdropped"""
+SELECT attname, format_type(atttypid, atttypmod) FROM pg_catalog.pg_attribute
+WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped"""
 _INDEXES = """
 SELECT i.relname::text, k.oid IS NOT NULL, x.indisprimary, ARRAY(
   SELECT a.attname::text FROM unnest(x.indkey::int2[]) WITH ORDINALITY AS c (number, place)
@@ -90,8 +90,10 @@ class PostgresAlterer:
         require_column_names(f"{table.db}.{table.name}", list_new_names(change), explain_column_name)
         yield f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE"
         place = qualify_table(bare, table.db, table.name)
-        require_same_columns(table, [str(row[0]) for row in self._link.execute(_COLUMNS, [place])])
-        self._refuse_what_is_used(change, place)
+        types = {str(column): str(text) for column, text in self._link.execute(_COLUMNS, [place])}
+        require_same_columns(table, list(types))
+        real = self._read_real_table(place, types)
+        self._refuse_what_is_used(change, place, real)
         taken = self._list_taken_names(change)
 
         def free_name(index: UniqueIndex) -> str:
@@ -102,29 +104,30 @@ class PostgresAlterer:
                 else build_index_name(table.name, "_".join((index.name, *index.columns)))
             )
 
-        yield from render_statements(change, self._read_real_table(place), free_name)
+        yield from render_statements(change, real, free_name)
 
-    def _read_real_table(self, place: str) -> PostgresRealTable:
+    def _read_real_table(self, place: str, types: Mapping[str, str]) -> PostgresRealTable:
         found = self._link.execute(_INDEXES, [place])
         indexes = tuple(
             RealIndex(str(name), tuple(columns), bool(constraint), bool(primary))  # type: ignore[arg-type]
             for name, constraint, primary, columns in found
         )
         [(version,)] = self._link.execute("SELECT current_setting('server_version_num')", [])
-        return PostgresRealTable(indexes, int(str(version)))
+        arrays = frozenset(column for column, text in types.items() if text == "real[]")
+        return PostgresRealTable(indexes, int(str(version)), read_native_types(self._link), arrays)
 
     def _list_taken_names(self, change: AlterTable) -> frozenset[str]:
         added = [step.index for step in change.steps if isinstance(step, AddUnique)]
         names = [self.get_index_name(change.table, index) for index in added]
         return frozenset(str(row[0]) for row in self._link.execute(_TAKEN, [change.table.db, names]))
 
-    def _refuse_what_is_used(self, change: AlterTable, place: str) -> None:
+    def _refuse_what_is_used(self, change: AlterTable, place: str, real: PostgresRealTable) -> None:
         """Raise TargetConfigError for columns that other objects use.
 
         The server would refuse the change without a remedy, or silently drop a check constraint with
         its column.
         """
-        concerned = _find_affected_columns(change)
+        concerned = _find_affected_columns(change, real)
         if not concerned:
             return
         for column, what, name, remedy in self._link.execute(_USED, [place] * 4):
@@ -149,7 +152,7 @@ class PostgresAlterer:
         self._link.execute(setting, [before])
 
 
-def _find_affected_columns(change: AlterTable) -> dict[str, frozenset[str]]:
+def _find_affected_columns(change: AlterTable, real: PostgresRealTable) -> dict[str, frozenset[str]]:
     """Return column → the kinds of objects that prevent its change.
 
     A check constraint may allow another type, but is dropped with its column.
@@ -158,6 +161,6 @@ def _find_affected_columns(change: AlterTable) -> dict[str, frozenset[str]]:
     for step in change.steps:
         if isinstance(step, DropColumn):
             found[step.name] = _OF_TYPES | {"check constraint"}
-        elif isinstance(step, ChangeColumn) and is_retyped(step):
+        elif isinstance(step, ChangeColumn) and is_retyped(step, real.list_native_types(step.now.name)):
             found[step.desired.name] = _OF_TYPES
     return found

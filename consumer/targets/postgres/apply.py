@@ -25,7 +25,7 @@ from consumer.targets.postgres.sql import (
     bare,
     build_postgres_plan,
 )
-from consumer.targets.sql import TableCache, qualify_table, render_keys_in, render_row_placeholders
+from consumer.targets.sql import TableCache, qualify_table, render_keys_in
 from schemas.table.model import Key, Row
 from schemas.values.postgres import copy_line, escape_copy, to_postgres, to_postgres_columns
 
@@ -110,11 +110,11 @@ class PostgresApplier:
                 text, params = render_keys_in(plan.key_columns, deleted)
                 self._run_statement(f"{plan.delete_where} {text}", params)
             if snapshot:
-                self._run_statement(*_render_insert(plan.insert_values, snapshot, plan.on_conflict))
+                self._run_statement(*_render_insert(plan, snapshot, plan.on_conflict))
             if replaces:
-                self._run_statement(*_render_insert(plan.insert_values, replaces, ""))
+                self._run_statement(*_render_insert(plan, replaces, ""))
             if updates:
-                self._run_statement(*_render_insert(plan.insert_values, updates, plan.on_conflict))
+                self._run_statement(*_render_insert(plan, updates, plan.on_conflict))
 
     def _apply_by_copy(
         self, prepared: _Prepared, net: NetChange, unit: ApplyUnit, displacing: str | None
@@ -199,6 +199,6 @@ def copy_blocks(net: NetChange, line: Callable[[Row], str], key: Callable[[Key],
             yield "".join([render(row)[:-1] + end for row in rows[at : at + COPY_BLOCK]])
 
 
-def _render_insert(text: str, rows: list[Sequence[object]], tail: str) -> tuple[str, list[object]]:
-    values = render_row_placeholders(len(rows[0]), len(rows))
-    return f"{text} {values}{tail}", [value for row in rows for value in row]
+def _render_insert(plan: PostgresPlan, rows: list[Sequence[object]], tail: str) -> tuple[str, list[object]]:
+    values = ", ".join([plan.placeholders] * len(rows))
+    return f"{plan.insert_values} {values}{tail}", [value for row in rows for value in row]

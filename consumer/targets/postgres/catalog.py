@@ -29,7 +29,7 @@ from consumer.targets.sql import qualify_table
 from schemas.errors import SchemaError
 from schemas.problems import Problem
 from schemas.table.keys import choose_key
-from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
+from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, TextOf, UniqueIndex
 from schemas.table.typemap import convert_postgres_type, render_postgres_type
 from schemas.values.postgres import make_postgres_row_converter, select_list_pg, to_postgres_columns
 
@@ -52,6 +52,12 @@ WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped AND NOT 
 _TYPES = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_attribute a
 WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped"""
+
+_PGVECTOR = """
+SELECT 1 FROM pg_catalog.pg_type t
+JOIN pg_catalog.pg_depend d ON d.objid = t.oid AND d.classid = 'pg_type'::regclass AND d.deptype = 'e'
+JOIN pg_catalog.pg_extension e ON e.oid = d.refobjid
+WHERE t.typname = 'vector' AND e.extname = 'vector' AND pg_type_is_visible(t.oid)"""
 
 
 class PostgresTargetCatalog(KeyedReads):
@@ -121,7 +127,8 @@ class PostgresTargetCatalog(KeyedReads):
                 f"{MAX_COLUMNS}",
                 FEWER_COLUMNS,
             )
-        body = [_render_column(column) for column in table.columns]
+        native = read_native_types(self._link)
+        body = [_render_column(column, native) for column in table.columns]
         body.append(f"PRIMARY KEY ({_render_columns(table.key)})")
         body += [_render_unique_index(table, index) for index in table.unique]
         create = f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(body)})"
@@ -154,6 +161,12 @@ class PostgresTargetCatalog(KeyedReads):
             return list(map(to_postgres_columns(table.table, table.table.key.columns), keys))
 
 
+def read_native_types(link: PostgresLink) -> frozenset[TextOf]:
+    """Return VECTOR if pgvector's type is there, and found without the name of its schema."""
+    link.connect()
+    return frozenset({TextOf.VECTOR}) if link.execute(_PGVECTOR, []) else frozenset()
+
+
 def explain_name(name: str) -> str:
     """Return why PostgreSQL cannot have a name as it is: it truncates longer ones without an error, so two
     may become equal.
@@ -175,9 +188,9 @@ def _render_columns(index: UniqueIndex) -> str:
     return ", ".join(quote(column) for column in index.columns)
 
 
-def _render_column(column: Column) -> str:
+def _render_column(column: Column, native: frozenset[TextOf]) -> str:
     try:
-        rendered = render_postgres_type(column.type)
+        rendered = render_postgres_type(column.type, native)
     except SchemaError as error:
         raise TargetConfigError.wrap_error(f"column {column.name}", error) from error
     return f"{quote(column.name)} {rendered}" + ("" if column.nullable else " NOT NULL")

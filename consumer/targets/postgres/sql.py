@@ -13,7 +13,7 @@ from consumer.targets.sql import (
     quote_with,
     render_placeholders,
 )
-from schemas.table.model import UniqueIndex
+from schemas.table.model import Column, Table, TextOf, UniqueIndex
 
 quote = quote_with('"')
 #: For names that are themselves values (regclass).
@@ -49,6 +49,7 @@ class PostgresPlan:
     delete_where: str
     delete_copied: str
     insert_values: str
+    placeholders: str  # of one row
     insert_copied: str
     upsert_copied: str
     on_conflict: str
@@ -73,7 +74,7 @@ def build_postgres_plan(table: TargetTable, number: int) -> PostgresPlan:
         temporary=temporary,
         # by name and by query, so that types and collations are the real table's
         create_temporary=f"CREATE TEMPORARY TABLE {quote(temporary)} ON COMMIT DELETE ROWS AS "
-        f"SELECT {listed}, 'd'::\"char\" AS {op} FROM {name} WITH NO DATA",
+        f"SELECT {_render_temporary_columns(table.table)}, 'd'::\"char\" AS {op} FROM {name} WITH NO DATA",
         drop_temporary=f"DROP TABLE {temp}",
         empty=f"TRUNCATE {temp}",
         copy=f"COPY {temp} ({listed}, {op}) FROM STDIN".replace("%%", "%"),  # sent as it is, without values
@@ -82,6 +83,7 @@ def build_postgres_plan(table: TargetTable, number: int) -> PostgresPlan:
         delete_copied=f"DELETE FROM {name} AS t USING {temp} AS n WHERE {_render_equality(key)} AND n.{op} "
         f"IN ('{DELETE}', '{REPLACE}')",
         insert_values=f"{into} VALUES",
+        placeholders=f"({', '.join(f'%s{render_cast(column)}' for column in table.table.columns)})",
         insert_copied=f"{into} SELECT {listed} FROM {temp} WHERE {op} = '{REPLACE}'",
         upsert_copied=f"{into} SELECT {listed} FROM {temp} WHERE {op} = '{UPDATE}'{conflict}",
         on_conflict=conflict,
@@ -90,6 +92,17 @@ def build_postgres_plan(table: TargetTable, number: int) -> PostgresPlan:
             _render_displaced_select(name, temp, key, index) for index in list_orderable_indexes(table)
         ),
     )
+
+
+def render_cast(column: Column) -> str:
+    """Return the cast of a written value: a vector is an array, which the server also takes for a column of
+    pgvector's type; its text differs between the two."""
+    return "::real[]" if column.type.text_of is TextOf.VECTOR else ""
+
+
+def _render_temporary_columns(table: Table) -> str:
+    columns = ((quote(column.name), render_cast(column)) for column in table.columns)
+    return ", ".join(f"{name}{cast} AS {name}" if cast else name for name, cast in columns)
 
 
 def list_orderable_indexes(table: TargetTable) -> list[UniqueIndex]:

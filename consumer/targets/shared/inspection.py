@@ -4,13 +4,14 @@ data path.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import URL, Engine, create_engine, inspect
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SAWarning, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from consumer.errors import TransientError
@@ -40,7 +41,9 @@ def open_inspector(
     )
     engine = _make_engine(url, tuple(sorted(tls.items())))
     try:
-        with engine.connect() as connection:
+        with engine.connect() as connection, warnings.catch_warnings():
+            # The dialect reads types itself, also those of extensions, which SQLAlchemy does not know.
+            warnings.filterwarnings("ignore", "Did not recognize type", SAWarning)
             yield inspect(connection)
     except SQLAlchemyError as error:
         if isinstance(error, DBAPIError) and error.orig is not None:
