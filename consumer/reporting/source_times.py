@@ -28,7 +28,7 @@ from schemas.errors import EnvelopeError
 from schemas.io.kafka_clients import open_consumer
 from schemas.wire.codec import decode_watermark
 from schemas.wire.copies import CopyState, find_copy_state
-from schemas.wire.records import Watermark, format_watermark_topic
+from schemas.wire.records import Watermark, decode_claim_key, format_watermark_topic
 
 MAX_TOPIC_ENTRIES = 128
 """Entries kept per topic: two minutes of a busy topic exactly, and hours of a backlog more coarsely."""
@@ -85,6 +85,10 @@ class SourceWatermarks:
                 known.add_watermark(last, self.resolved_ts)
         self.resolved_ts = max(self.resolved_ts, mark.commit_ts_ms)
         self.copies = mark.copies
+
+    def fold_claim(self, gen: int) -> None:
+        """Note that a capture process has begun, before its first event."""
+        self.gen = max(self.gen, gen)
 
     def seed_topic(self, topic: str, last: int) -> None:
         """Record that `topic`'s last offset was at most `last` at every watermark folded so far."""
@@ -185,7 +189,7 @@ class SourceTimes:
             for message in consumer.consume(500, timeout=WATERMARK_POLL_S) if followed else ():
                 error = message.error()
                 if error is None:
-                    self._take_watermark(message.topic(), message.value())
+                    self._take_record(message.topic(), message.key(), message.value())
                     followed[message.topic()] = message.offset() + 1
                 elif error.code() != KafkaError._PARTITION_EOF:
                     self._drop_topic(consumer, followed, message.topic(), error)
@@ -219,8 +223,12 @@ class SourceTimes:
         if found:
             consumer.assign([TopicPartition(topic, 0, at) for topic, at in followed.items()])
 
-    def _take_watermark(self, topic: str, raw: bytes | None) -> None:
+    def _take_record(self, topic: str, key: bytes | None, raw: bytes | None) -> None:
         if raw is None:
+            gen = decode_claim_key(key)
+            if gen is not None:
+                with self._mutex:
+                    self._marks[self._topics[topic]].fold_claim(gen)
             return
         try:
             mark = decode_watermark(raw)

@@ -38,7 +38,7 @@ from schemas.table.names import find_meant_tables
 from schemas.table.online_ddl import find_tool_tables
 from schemas.wire.copies import copy_topic
 from schemas.wire.position import parse_binlog_file_number
-from schemas.wire.records import Anchor, StoredPosition
+from schemas.wire.records import Anchor, StoredPosition, encode_claim_key, format_watermark_topic
 from schemas.wire.topic_names import as_stored
 
 _log = structlog.get_logger("capture")
@@ -73,6 +73,7 @@ class CaptureStarter:
         record = msgspec.structs.replace(record, topics=as_stored(self.captured.names.assigned))
         record = self.store.claim_position(self.writer, self.reader, record, records.older_keys)
         self.term.record_claim(record.gen)
+        self._announce_claim(record.gen)
         context = self.source.build_context(self.captured.source, record.epoch, record.gen)
         fresh = records.newest is None or new_snapshot
         started = StartedCapture(
@@ -85,6 +86,14 @@ class CaptureStarter:
         self._define_all(started, names, former, found, topics.unusable)
         published = collect_published(found, self.captured, record.epoch, captured_before=not fresh)
         return replace(started, published=published)
+
+    def _announce_claim(self, gen: int) -> None:
+        """Let readers ignore the watermarks that a replaced process still sends: from the first event of
+        this process on they drop its rows.
+        """
+        topic = format_watermark_topic(self.captured.prefix, self.captured.source)
+        self.writer.send(topic, encode_claim_key(gen), None)
+        self.writer.drain()
 
     def _exclude_tool_tables(self, names: list[TableName]) -> list[TableName]:
         """Return `names` without the shadow tables of gh-ost and similar tools."""

@@ -234,8 +234,7 @@ class StatusReader:
             "stopped tables are not known: the next one is written within a second while it is captured; if "
             "this lasts, a newer rowlock wrote it"
             for name in asked
-            if self._kafka.read_watermark_end(name)
-            and not self._read_watermark(name)  # the first may have been written meanwhile
+            if self._kafka.has_unreadable_watermark(name)
         ]
 
     def _is_external(self, name: str) -> bool:

@@ -37,6 +37,8 @@ KAFKA_VIEW_TIMEOUT_S = 6.0
 """On an idle machine."""
 METADATA_RETRY_S = 0.1
 """Between two requests for a topic that is being created, or that has a new leader."""
+MAX_CLAIMS = 20
+"""Records at the end of a watermark topic among which the last watermark is looked for."""
 _NOT_KNOWN_YET = (KafkaError._UNKNOWN_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE)
 
 
@@ -113,15 +115,26 @@ class KafkaView:
 
     def read_watermark(self, source: str) -> tuple[int, Watermark] | None:
         """Return the last watermark of `source` with its offset; None if there is none, or if it cannot
-        be read (then `read_watermark_end` is above 0).
+        be read (`has_unreadable_watermark`).
         """
-        topic = format_watermark_topic(self._prefix, source)
-        end = self.read_watermark_end(source)
-        if end == 0 or (value := self._read_value(topic, end - 1)) is None:
-            return None
+        offset, value = self._find_last_watermark(source)
         with contextlib.suppress(EnvelopeError):  # the next one, in a second, may be readable
-            return end - 1, decode_watermark(value)
+            return None if value is None else (offset, decode_watermark(value))
         return None
+
+    def has_unreadable_watermark(self, source: str) -> bool:
+        return self._find_last_watermark(source)[1] is not None and self.read_watermark(source) is None
+
+    def _find_last_watermark(self, source: str) -> tuple[int, bytes | None]:
+        """Return the offset and the value of the last watermark; None: there is none among the last records.
+
+        Records without a value are claims of capture processes that have sent no watermark yet.
+        """
+        topic, end = format_watermark_topic(self._prefix, source), self.read_watermark_end(source)
+        for offset in range(end - 1, max(end - 1 - MAX_CLAIMS, -1), -1):
+            if (value := self._read_value(topic, offset)) is not None:
+                return offset, value
+        return -1, None
 
     def read_event(self, topic: str, offset: int) -> EventEnvelope | None:
         """Return the event at `offset`; None if it is not available, or is no event. Its unit reports

@@ -199,6 +199,18 @@ class StoredPosition(msgspec.Struct, kw_only=True):
     topics: dict[str, str] | None = msgspec.field(name="topics", default=None)
 
 
+def encode_claim_key(gen: int) -> bytes:
+    """Return the key of the record without a value that a capture process writes into the watermark topic
+    before its first event: watermarks of lower generations after it do not count."""
+    return f"claim:{gen}".encode()
+
+
+def decode_claim_key(key: bytes | None) -> int | None:
+    """Return the generation that such a record claims; None: the key is another one."""
+    kind, _, gen = (key or b"").partition(b":")
+    return int(gen) if kind == b"claim" and gen.isdigit() else None
+
+
 #: `Watermark.ended` of a source that had nothing to do but its snapshot.
 SNAPSHOT_COMPLETE = "its snapshot is complete, as `snapshot: only` asked for"
 

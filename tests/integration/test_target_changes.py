@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from consumer.units.decisions import STOPPED_RETRY_S
@@ -128,8 +129,13 @@ def rights_that_are_revoked_and_given_back_need_nobody(system: WholeRun) -> None
 def a_java_process_that_is_killed_is_replaced(system: WholeRun) -> None:
     """By the kernel, for example, for lack of memory. Otherwise nothing would be applied any more, and the
     units would be reported as current."""
-    (java,) = system.run.find("org.apache.spark.deploy.SparkSubmit")
-    java.kill()
+
+    def find_java() -> list[psutil.Process]:
+        return system.run.find("org.apache.spark.deploy.SparkSubmit")
+
+    # For a moment of its start, its launcher has the class in its command line, too.
+    system.run.until(lambda: len(find_java()) == 1, "one Java process", PATIENCE)
+    find_java()[0].kill()
     system.change("b1", "UPDATE calm SET v = 'four'")
     system.arrives("SELECT v FROM calm", [("four",)])
     # A takeover's hand may have applied that already; the process ends all the same, and what comes then goes

@@ -204,8 +204,8 @@ class TopicLists:
     def read_watermark(self, _source: str) -> None:
         return None
 
-    def read_watermark_end(self, _source: str) -> int:
-        return 0
+    def has_unreadable_watermark(self, _source: str) -> bool:
+        return False
 
     def count_partitions(self) -> dict[str, int]:
         return dict.fromkeys(self._ends, 1)

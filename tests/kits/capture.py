@@ -216,7 +216,8 @@ def watermarks(bootstrap: str, prefix: str, name: str) -> list[Watermark]:
     if not size(bootstrap, f"{prefix}.{name}.watermark"):
         return []
     found = messages(bootstrap, f"{prefix}.{name}.watermark")
-    return [msgspec.json.decode(message.value(), type=Watermark) for message in found]
+    values = (message.value() for message in found)
+    return [msgspec.json.decode(value, type=Watermark) for value in values if value is not None]
 
 
 def position(bootstrap: str, prefix: str, name: str) -> StoredPosition:

@@ -133,7 +133,8 @@ class Broker:
         return [decode_event(value) for value in self.topics.get(TOPIC, [])]
 
     def watermarks(self) -> list[Watermark]:
-        return [msgspec.json.decode(value, type=Watermark) for value in self.topics.get(WATERMARKS, [])]
+        values = self.topics.get(WATERMARKS, [])
+        return [msgspec.json.decode(value, type=Watermark) for value in values if value is not None]
 
 
 class Story:

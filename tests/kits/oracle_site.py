@@ -220,11 +220,8 @@ class OracleSite:
 
     def watermarks(self) -> list[Watermark]:
         topic = self.broker.topics.get(f"{PREFIX}.s.watermark")
-        return (
-            [msgspec.json.decode(each.value() or b"", type=Watermark) for each in topic.records]
-            if topic
-            else []
-        )
+        values = [each.value() for each in topic.records] if topic else []
+        return [msgspec.json.decode(value, type=Watermark) for value in values if value is not None]
 
 
 def _counted(event: EventEnvelope) -> EventEnvelope:

@@ -14,8 +14,13 @@ from producer.sources.oracle.chunks import OracleChunkReader
 from producer.sources.oracle.log import PollPace
 from producer.sources.oracle.source import OracleSource
 from schemas.config.model import Config
-from schemas.wire.codec import decode_event, decode_stored_position, decode_watermark
-from schemas.wire.records import Watermark, format_former_table_topic, format_watermark_topic
+from schemas.wire.codec import decode_event, decode_watermark
+from schemas.wire.records import (
+    Watermark,
+    decode_claim_key,
+    format_former_table_topic,
+    format_watermark_topic,
+)
 from tests.kits.capture import replay, row_that_goes_back
 from tests.kits.oracle_site import POSITIONS, PREFIX, Asked, OracleSite
 from tests.sim.kafka import Broker, Client, Message
@@ -125,10 +130,10 @@ class Life(OracleSite):
     def _note(self, topic: str, message: Message) -> None:
         """Compare the time in each watermark with the commits of which the topic has no row yet."""
         value = message.value()
-        if value is None:
+        if topic == _WATERMARKS and value is None:
+            self._newest_gen = max(self._newest_gen, decode_claim_key(message.key()) or 0)
+        elif value is None or topic == POSITIONS:
             return
-        if topic == POSITIONS:
-            self._newest_gen = max(self._newest_gen, decode_stored_position(value).gen)
         elif topic == _WATERMARKS:
             mark = decode_watermark(value)
             missing = self.oracle.committed - self.oracle.old - self._published

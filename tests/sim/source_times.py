@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import msgspec
 
 from consumer.reporting.source_times import SourceWatermarks
-from schemas.wire.codec import decode_stored_position, decode_watermark
+from schemas.wire.codec import decode_watermark
 from schemas.wire.event import EventEnvelope
 from schemas.wire.position import LogPoint, Position
-from schemas.wire.records import format_watermark_topic
-from tests.sim.capture import EVENTS, POSITIONS, PREFIX
+from schemas.wire.records import decode_claim_key, format_watermark_topic
+from tests.sim.capture import EVENTS, PREFIX
 from tests.sim.kafka import Message
 from tests.sim.source import Logged
 from tests.sim.truth import Wrong
@@ -27,33 +27,31 @@ class SourceTimesJudge:
 
     `log`: the source's transactions. No time may be later than a commit, by the clock of the source's server,
     that is not captured (of a watermark) or not applied (of a unit).
-
-    Open: what a process says whose successor has begun to write. Readers drop its rows, and believe its
-    watermarks until they see one of the successor.
     """
 
     def __init__(self, log: Sequence[Logged]) -> None:
         self._log = log
         self._marks = SourceWatermarks()
         self._gen, self._highest = 0, (-1, 0, 0, 0)
-        self._newest_gen = 0  # that has written anywhere
         self._claimed_ms = 0  # the latest time that the unit had reached
         self._rows: list[tuple[int, LogPoint]] = []
         """Rows that readers accept: offset, and start of the transaction."""
 
     def appended(self, topic: str, message: Message) -> None:
         value = message.value()
-        if value is None:
-            return
         if topic == WATERMARKS:
-            mark = decode_watermark(value)
-            if mark.gen >= self._newest_gen:
-                self._marks.fold_watermark(mark)
-                self._check_captured(mark.commit_ts_ms, mark.position)
-        elif topic == POSITIONS:
-            self._newest_gen = max(self._newest_gen, decode_stored_position(value).gen)
-        elif topic == EVENTS:
+            self._take_mark(message.key(), value)
+        elif topic == EVENTS and value is not None:
             self._take(_decode(value), message.offset())
+
+    def _take_mark(self, key: bytes | None, value: bytes | None) -> None:
+        if value is None:
+            self._marks.fold_claim(decode_claim_key(key) or 0)
+            return
+        mark = decode_watermark(value)
+        self._marks.fold_watermark(mark)
+        if mark.gen == self._marks.gen:
+            self._check_captured(mark.commit_ts_ms, mark.position)
 
     def _check_captured(self, source_ms: int, position: Position) -> None:
         for logged in reversed(self._log):

@@ -476,6 +476,10 @@ def _end_first(catalog: Catalog) -> TimedEnd | None:
     return None if end is None else TimedEnd(*end, catalog.server.read_time_ms())
 
 
+def _announces_nothing(self: CaptureStarter, gen: int) -> None:
+    del self, gen
+
+
 #: A key that recovers hides what a retry, or a delete that queues, does to its entries: they are then as a
 #: version left them that recovered none.
 _WITHOUT_RECOVERY = (attempt_state, "recover_keys", _recovers_nothing)
@@ -560,6 +564,7 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "clock": ((CaptureTicker, "_has_reached_log_end", _by_own_clock),),
     "quiet": ((CapturePosition, "compare_log_end", _as_nothing_came),),
     "time first": ((proven_log, "read_timed_end", _end_first),),
+    "claim": ((CaptureStarter, "_announce_claim", _announces_nothing),),
 }
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer.reporting import source_times as watermarks
 from consumer.reporting.source_times import UNKNOWN_TIME, SourceWatermarks, TopicWatermarks
-from schemas.wire.records import Watermark
+from schemas.wire.records import Watermark, decode_claim_key, encode_claim_key
 
 
 def mark(ts: int, gen: int = 1, **topics: int) -> Watermark:
@@ -51,6 +52,26 @@ def test_a_replaced_capture_unit_and_a_topic_made_again_say_nothing() -> None:
     assert (marks.resolved_ts, marks.compute_checkpoint("a", 2)) == (10, UNKNOWN_TIME)
     marks.fold_watermark(mark(20, gen=2, a=1))
     assert [marks.compute_checkpoint("a", n) for n in (0, 1)] == [UNKNOWN_TIME, 20]
+
+
+def test_a_replaced_capture_unit_says_nothing_once_another_one_has_begun() -> None:
+    """From its successor's first event on, readers drop what it captures."""
+    marks = SourceWatermarks()
+    marks.fold_watermark(mark(10, gen=1, a=4))
+    marks.fold_claim(2)
+    marks.fold_watermark(mark(99, gen=1, a=9))
+    assert (marks.resolved_ts, marks.compute_checkpoint("a", 9)) == (10, 10)
+    marks.fold_claim(1)  # written late
+    marks.fold_watermark(mark(20, gen=1, a=9))
+    assert marks.resolved_ts == 10
+    marks.fold_watermark(mark(30, gen=2, a=12))
+    assert [marks.compute_checkpoint("a", n) for n in (9, 12)] == [10, 30]
+
+
+@pytest.mark.parametrize("key", [None, b"s", b"claim:", b"claim:x", b"claim"])
+def test_a_record_with_another_key_claims_nothing(key: bytes | None) -> None:
+    assert decode_claim_key(key) is None
+    assert decode_claim_key(encode_claim_key(7)) == 7
 
 
 def test_a_long_list_becomes_coarser_and_stays_bounded() -> None:

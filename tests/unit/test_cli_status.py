@@ -182,7 +182,7 @@ def read_of(config: Config, monkeypatch: pytest.MonkeyPatch, seen: Seen) -> Stat
 
     view = SimpleNamespace(
         read_watermark=seen.watermark,
-        read_watermark_end=lambda _: 0 if seen.unmarked else 5,
+        has_unreadable_watermark=lambda name: not seen.unmarked and seen.watermark(name) is None,
         count_partitions=seen.partitions,
         read_topic_tables=seen.tables,
         read_event=seen.event,
@@ -336,7 +336,7 @@ def test_the_clock_is_this_machines(config: Config, monkeypatch: pytest.MonkeyPa
         "KafkaView",
         lambda _: SimpleNamespace(
             read_watermark=lambda _: None,
-            read_watermark_end=lambda _: 0,
+            has_unreadable_watermark=lambda _: False,
             count_partitions=dict,
             read_topic_tables=lambda *_: {},
         ),

@@ -383,8 +383,8 @@ def test_a_watermark_that_cannot_be_read_is_its_sources_own(monkeypatch: pytest.
         with monkeypatch.context() as patched:
             if raw is odd:
                 patched.setattr(source_times.SourceWatermarks, "fold_watermark", raising(ValueError("odd")))
-            times._take_watermark("p.a.watermark", raw)
-    times._take_watermark("p.b.watermark", msgspec.json.encode(good))
+            times._take_record("p.a.watermark", b"a", raw)
+    times._take_record("p.b.watermark", b"b", msgspec.json.encode(good))
     assert times.get_times("b", "t", 1) == (7, 7)
 
 

@@ -32,6 +32,7 @@ def test_a_record_that_is_no_event_ends_no_look(monkeypatch: pytest.MonkeyPatch,
     with contextlib.closing(KafkaView(KafkaConfig(bootstrap="127.0.0.1:1"))) as view:
         assert view.read_event("t", 0) is None
         assert view.read_watermark("b1") is None
+        assert view.has_unreadable_watermark("b1")
         assert view.read_event("t", 1) == good
 
 
@@ -40,9 +41,13 @@ def test_the_last_watermark_is_read_if_there_is_one(monkeypatch: pytest.MonkeyPa
     values: dict[int, bytes | None] = {0: msgspec.json.encode(mark), 1: None}
     monkeypatch.setattr(KafkaView, "_read_value", lambda _self, _topic, offset: values[offset])
     with contextlib.closing(KafkaView(KafkaConfig(bootstrap="127.0.0.1:1"))) as view:
-        for end, expected in ((0, None), (1, (0, mark)), (2, None)):
+        for end, expected in ((0, None), (1, (0, mark)), (2, (0, mark))):
             monkeypatch.setattr(KafkaView, "read_watermark_end", lambda _self, _source, end=end: end)
             assert view.read_watermark("b1") == expected
+            assert not view.has_unreadable_watermark("b1")
+        values[0] = None
+        assert view.read_watermark("b1") is None, "capture has begun, and sent no watermark yet"
+        assert not view.has_unreadable_watermark("b1")
 
 
 class Making:
