@@ -65,7 +65,7 @@ REMEDIES = {
     "42P10": "the target table needs a primary key or unique index over exactly these columns",
     "42704": UNKNOWN_THERE,  # on connecting: a setting of rowlock's session
     TOO_MANY_COLUMNS: FEWER_COLUMNS,
-    "54000": "shorten the row's values at the source, or drop the index that is named in the target; "
+    "54000": "shorten the row's values at the source, or drop this index in the target; "
     "`rowlock quarantine retry` then writes the row",
     LOGIN_REFUSED: f"user or password is wrong: {CORRECT_LOGIN}",
     "28000": "let this user in (the server's pg_hba.conf), or correct the user in the configuration",
