@@ -171,6 +171,7 @@ def check(config_file: Path, output: str, with_plan: bool) -> None:
     if with_plan:
         _show_plan(config, output)
         return
+    from rowlock.commands.needed_report import format_needed_changes
     from rowlock.commands.tables import (
         as_dict,
         build_findings_table,
@@ -178,10 +179,11 @@ def check(config_file: Path, output: str, with_plan: bool) -> None:
         has_errors,
         make_console,
     )
-    from rowlock.inspect.check import list_findings as find
+    from rowlock.inspect.check import list_scoped_findings
     from rowlock.inspect.headroom import measure_headroom
 
-    findings = find(config)
+    found = list_scoped_findings(config)
+    findings = list(dict.fromkeys(each.finding for each in found))
     kept, warnings = measure_headroom(config)
     findings += warnings
     if output == "json":
@@ -193,6 +195,8 @@ def check(config_file: Path, output: str, with_plan: bool) -> None:
     else:
         if findings:
             make_console().print(build_findings_table(findings))
+        for line in format_needed_changes(config, found):
+            click.echo(line)
         if kept:
             click.echo("\n".join(format_headroom_lines(kept)))
         if not findings:

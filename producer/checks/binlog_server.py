@@ -80,8 +80,8 @@ REQUIRED_SETTINGS: tuple[_Setting, ...] = (
     _Setting(
         "gtid_mode", _make_differs_check("ON"),
         "without GTIDs nothing shows which transactions a SELECT of the snapshot has seen",
-        "SET GLOBAL enforce_gtid_consistency = ON; then gtid_mode = OFF_PERMISSIVE, "
-        f"ON_PERMISSIVE and ON, step by step; {_KEEP}",
+        "SET GLOBAL enforce_gtid_consistency = ON; SET GLOBAL gtid_mode = OFF_PERMISSIVE; "
+        f"SET GLOBAL gtid_mode = ON_PERMISSIVE; SET GLOBAL gtid_mode = ON; {_KEEP}",
         ("mysql",),
     ),
     _Setting("server_id", _make_equals_check("0"), "a server without an id serves no binlog",

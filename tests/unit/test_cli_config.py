@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from rowlock.cli import main
 from rowlock.errors import CommandError
+from rowlock.inspect.scopes import FindingScope, ScopedFinding, attach_scope
 from rowlock.processes.run import build_run_commands
 from schemas.config.model import Config
 from schemas.findings import Finding, format_copy_remedy
@@ -51,11 +52,12 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Yield the Kafka prefixes of the configurations that `check` has read; it finds one remedy each time."""
     prefixes: list[str] = []
 
-    def list_findings(config: Config) -> list[Finding]:
+    def list_scoped_findings(config: Config) -> list[ScopedFinding]:
         prefixes.append(config.kafka.prefix)
-        return [Finding("warning", "source b1, table bank.acct", "it lacks rows", REMEDY)]
+        found = Finding("warning", "source b1, table bank.acct", "it lacks rows", REMEDY)
+        return attach_scope(FindingScope.TABLE, "b1", [found])
 
-    monkeypatch.setattr("rowlock.inspect.check.list_findings", list_findings)
+    monkeypatch.setattr("rowlock.inspect.check.list_scoped_findings", list_scoped_findings)
     monkeypatch.setattr("rowlock.inspect.headroom.measure_headroom", lambda _: ([], []))
     return prefixes
 
@@ -185,8 +187,21 @@ def test_an_error_that_names_a_command_shows_the_option_too(monkeypatch: pytest.
 
 def test_no_option_is_shown_for_texts_without_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Finding("warning", "target hq", "the table is missing", "create it, or let rowlock create it")
-    monkeypatch.setattr("rowlock.inspect.check.list_findings", lambda _: [found])
+    scoped = attach_scope(FindingScope.TARGET, "hq", [found])
+    monkeypatch.setattr("rowlock.inspect.check.list_scoped_findings", lambda _: scoped)
     assert invoke("check", "-c", write_config("other.yaml", "other")).stderr == ""
+
+
+def test_check_prints_one_block_of_settings_below_its_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+    remedies = ("SET GLOBAL x = 1; and set it in the server's configuration", "GRANT A TO u;")
+    found = attach_scope(
+        FindingScope.SOURCE, "b1", [Finding("error", "source b1", "no", each) for each in remedies]
+    )
+    monkeypatch.setattr("rowlock.inspect.check.list_scoped_findings", lambda _: found)
+    shown = invoke("check", "-c", write_config("other.yaml", "other")).stdout
+    assert "source b1 needs, from an administrator:\n  GRANT A TO u;\nsource b1: write this into" in shown
+    assert "\n  [mysqld]\n  x = 1\nsource b1: no restart is needed" in shown
+    assert shown.endswith("  SET GLOBAL x = 1;\n")
 
 
 def list_changing_commands() -> list[tuple[str, ...]]:

@@ -222,6 +222,46 @@ def test_files_are_replaced_only_on_demand(init: Init, tmp_path: Path, file: str
     assert init(*words, "--force", input="\ny\n\n").exit_code == 0, "the password is already there"
 
 
+def show_settings(init: Init, monkeypatch: pytest.MonkeyPatch, *remedies: str) -> str:
+    """Return what `init` prints below its findings, about a source that lacks settings."""
+    findings = [Finding(level, "source b", "no", each) for level, each in zip(LEVELS, remedies, strict=False)]
+    monkeypatch.setattr(server_survey, "read_source", lambda *_: SurveyedSource(TableList(()), findings))
+    result = init("mysql://app:a%20b@b/bank", "postgresql://u:p@hq/hq", "--yes")
+    return result.stdout.partition("\nsource b needs")[2] or result.stdout.partition("\nsource b: write")[2]
+
+
+LEVELS = ("error", "error", "warning")
+SET_FORMAT = "SET GLOBAL f = ROW; and set it in the server's configuration; and reconnect"
+SET_METADATA = "SET GLOBAL m = FULL; and set it in the server's configuration"
+
+
+def test_settings_are_one_block_for_the_file_of_a_server_that_needs_a_restart(
+    init: Init, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restart = "write log_bin = binlog into the server's configuration ([mysqld] of my.cnf) and restart it"
+    shown = show_settings(init, monkeypatch, SET_FORMAT, restart, SET_METADATA)
+    sentence, _, rest = shown.partition(":\n")
+    assert "restart the server: log_bin cannot change without" in sentence
+    assert "/etc/mysql/mariadb.conf.d/" in sentence
+    assert "MySQL reads my.cnf" in sentence
+    assert rest.startswith(
+        "  [mysqld]\n  f = ROW\n  log_bin = binlog\n  # recommended:\n  m = FULL\n`rowlock"
+    )
+    assert "SET GLOBAL" not in rest, "the restart sets them"
+
+
+def test_settings_of_a_server_that_needs_no_restart_are_also_statements(
+    init: Init, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = show_settings(init, monkeypatch, SET_FORMAT, "GRANT A TO u;", SET_METADATA)
+    assert shown.startswith(", from an administrator:\n  GRANT A TO u;\nsource b: write this into")
+    assert shown.count("[mysqld]") == 1
+    assert (
+        "\nsource b: no restart is needed, because these statements have the same effect at once:\n"
+        "  SET GLOBAL f = ROW;  -- and reconnect\n  SET GLOBAL m = FULL;\n`rowlock run"
+    ) in shown
+
+
 def test_missing_rights_are_printed_by_server(
     init: Init, found: list[ScopedFinding], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,8 +110,8 @@ def _yield_setting_findings(config: Config, name: str, tables: Sequence[Table]) 
             f"source {name}",
             "binlog_transaction_compression is ON: Debezium gives all rows of a transaction one position "
             "then, and their duplicates cannot be distinguished from other rows",
-            "SET GLOBAL binlog_transaction_compression = OFF; sessions that are "
-            "connected go on as they began",
+            "SET GLOBAL binlog_transaction_compression = OFF; and set it in the server's configuration; "
+            "sessions that are connected go on as they began",
         )
 
 
