@@ -98,4 +98,5 @@ def find_source_keys(source: SourceConfig, name: str, table: Table, keys: Sequen
 def as_target(source: SourceConfig, database: str) -> TargetConfig:
     """Return a source as a target, for the code that reads rows of targets."""
     fields = {field: getattr(source, field) for field in ("type", "host", "port", "user", "password", "tls")}
-    return TargetConfig(database=database, **fields)
+    # Validation would make the password a new one, which does not know its file.
+    return TargetConfig(database=database, **fields).model_copy(update={"password": source.password})

@@ -19,6 +19,7 @@ from producer.sources.grants import CatalogVisibility, list_hidden_objects, list
 from producer.sources.protocols import SourceCheckResult
 from producer.sources.source_session import source_errors
 from schemas.config.model import SourceConfig
+from schemas.config.secrets import add_secret_place
 from schemas.errors import SchemaError
 from schemas.findings import (
     Finding,
@@ -233,9 +234,9 @@ def _build_unread_finding(place: str, source: SourceConfig, error: Exception) ->
     if code in _ACCESS_DENIED and get_noted_read(error) is None:
         return Finding(
             "error", place, f"{at} refuses user {source.user}: {text}",
-            "correct user and password in the configuration, or create the user "
+            add_secret_place("correct user and password in the configuration, or create the user "
             "(see 'Prepare a source database' in rowlock's documentation)"
-            f"{explain_anonymous_user(str(text))}",
+            f"{explain_anonymous_user(str(text))}", source.password),
         )  # fmt: skip
     if code in _UNREACHABLE or not isinstance(code, int):
         if (other := explain_wrong_service(source.host, source.port, MYSQL_SERVER)) is not None:

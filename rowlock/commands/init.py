@@ -138,8 +138,13 @@ def _build_config(config_file: Path, draft: ConfigDraft, passwords: Mapping[str,
     from schemas.config.model import ConfigErrors
 
     texts = {each.file.name: each.text for each in passwords.values() if each.file}
+    # Messages must not name the file of a new password, which is not written yet.
+    sides = {draft.source.name: "sources", draft.target.name: "targets"}
+    new: dict[tuple[str, ...], str] = {
+        (sides[name], name, "password"): each.text for name, each in passwords.items() if each.is_new
+    }
     try:
-        return build_config(config_file, render_config(draft), os.environ, read_secret=texts.__getitem__)
+        return build_config(config_file, render_config(draft), os.environ, new, texts.__getitem__)
     except ConfigErrors as error:
         seen = "; ".join(f"{each.place}: {each.seen}" for each in error.problems)
         raise CommandError(seen, "; ".join(each.right for each in error.problems)) from error

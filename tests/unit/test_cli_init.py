@@ -17,7 +17,8 @@ from rowlock.inspect.first_config.server_survey import SurveyedServer, SurveyedS
 from rowlock.inspect.first_config.server_url import ServerUrl
 from rowlock.inspect.first_config.table_choice import ListedTable, TableList
 from rowlock.inspect.scopes import FindingScope, ScopedFinding
-from schemas.config.model import load_config
+from schemas.config.model import Config, load_config
+from schemas.config.secrets import add_secret_place
 from schemas.findings import Finding
 from schemas.problems import Problem
 
@@ -220,6 +221,22 @@ def test_files_are_replaced_only_on_demand(init: Init, tmp_path: Path, file: str
     assert init(*words, "--yes", "--force").exit_code == 0
     assert load_config(tmp_path / "rowlock.yaml", {}).sources["branch1"].password.get_secret_value() == "a b"
     assert init(*words, "--force", input="\ny\n\n").exit_code == 0, "the password is already there"
+
+
+def test_messages_do_not_name_the_file_of_a_new_password(
+    init: Init, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is written only once both servers have taken the passwords."""
+    places: list[str] = []
+
+    def require_target(config: Config, name: str) -> None:
+        places.append(add_secret_place("correct them", config.targets[name].password))
+
+    monkeypatch.setattr(server_survey, "require_target", require_target)
+    words = ("mysql://app:a%20b@branch1/bank", "postgresql://hq/hq", "--yes", "--force")
+    for url in ("postgresql://u:p@hq/hq", "postgresql://u@hq/hq"):
+        init(words[0], url, *words[2:])
+    assert places == ["correct them", "correct them (the password was read from the file hq.password)"]
 
 
 def show_settings(init: Init, monkeypatch: pytest.MonkeyPatch, *remedies: str) -> str:

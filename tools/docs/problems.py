@@ -89,7 +89,7 @@ class _TextReader:
 
     def read_text(self, node: ast.expr) -> str | None:
         match node:
-            case ast.Call(func=ast.Name(id="add_exclusion"), args=[remedy, *_]):
+            case ast.Call(func=ast.Name(id="add_exclusion" | "add_secret_place"), args=[remedy, *_]):
                 return self.read_text(remedy)
             case ast.Constant(value=str(text)):
                 return text
