@@ -418,6 +418,14 @@ def test_a_stop_of_a_table_with_a_dot_in_its_name_is_the_units(place: tuple[str,
     assert status.find_capture_stop(place, others) is stopped
 
 
+def test_place_of_a_unit_is_named_after_its_table_and_not_after_the_log(read: Any) -> None:
+    """A table that nobody changes stays there, however far capture is."""
+    found = read(Seen([lane(0, 9)]))
+    unit = only(found)
+    assert (unit.state, unit.at, found.sources[0].position) == ("current", "f.000003:109", "f.000003:500")
+    assert [column.header for column in build_unit_status_table(found).columns][3] == "last event at"
+
+
 @pytest.mark.parametrize(
     ("patterns", "phase", "shown"),
     [
