@@ -123,7 +123,7 @@ def _write_and_check(
     config = _build_config(config_file, draft, passwords)
     require_target(config, target.name)
     surveyed = read_source(config, source.name)
-    show_tables(surveyed.listed, are_numbered=questioner.asks and not patterns)
+    show_tables(draft, surveyed.listed, are_numbered=questioner.asks and not patterns)
     draft = replace(draft, choice=ask_choice(questioner, surveyed.listed, patterns, database))
     _build_config(config_file, draft, passwords)  # raises before anything is written
     _write_files(config_file, draft, passwords.values())

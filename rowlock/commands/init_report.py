@@ -37,10 +37,16 @@ def describe_server(found: SurveyedServer) -> str:
     return f"{found.url.kind}{version} at {join_address(found.url.host, found.url.real_port)}"
 
 
-def show_tables(listed: TableList, *, are_numbered: bool) -> None:
-    """Print the tables of a source. `are_numbered`: a person chooses some of them by their numbers."""
+def show_tables(draft: ConfigDraft, listed: TableList, *, are_numbered: bool) -> None:
+    """Print the tables that the draft's patterns select at its source. `are_numbered`: a person chooses some
+    of them by their numbers.
+    """
     if not listed.tables:
-        click.echo("the user sees no such table: there is none yet, or the user may not read it")
+        name, patterns = draft.source.name, ", ".join(draft.choice.patterns)
+        click.echo(
+            f"source {name}: user {draft.source.url.user} sees no table that matches {patterns}: there is "
+            "none yet, or the user may not read it"
+        )
         return
     make_console().print(_build_list(listed, are_numbered=are_numbered))
     if len(listed.tables) > SHOWN_TABLES:

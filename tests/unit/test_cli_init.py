@@ -223,6 +223,20 @@ def test_files_are_replaced_only_on_demand(init: Init, tmp_path: Path, file: str
     assert init(*words, "--force", input="\ny\n\n").exit_code == 0, "the password is already there"
 
 
+@pytest.mark.parametrize(
+    ("words", "patterns"), [((), "bank.*"), (("--tables", "a*", "--tables", "eu.x"), "bank.a*, eu.x")]
+)
+def test_a_source_without_tables_is_named_with_what_was_looked_for(
+    init: Init, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], patterns: str
+) -> None:
+    monkeypatch.setattr(server_survey, "read_source", lambda *_: SurveyedSource(TableList(()), []))
+    result = init("mysql://app:a%20b@branch1/bank", "kafka://b", "--yes", *words)
+    seen = (
+        f"source branch1: user app sees no table that matches {patterns}: there is none yet, or the user may"
+    )
+    assert seen in result.stdout
+
+
 def test_messages_do_not_name_the_file_of_a_new_password(
     init: Init, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
