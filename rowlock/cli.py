@@ -199,8 +199,8 @@ def check(config_file: Path, output: str, with_plan: bool) -> None:
             click.echo(line)
         if kept:
             click.echo("\n".join(format_headroom_lines(kept)))
-        if not findings:
-            click.echo("nothing found: ready to run")
+        if not has_errors(findings):
+            click.echo("only warnings: ready to run" if findings else "nothing found: ready to run")
         complete_printed_commands(*(finding.remedy for finding in findings))
     sys.exit(FINDING if has_errors(findings) else FINE)
 

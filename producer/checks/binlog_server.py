@@ -32,6 +32,7 @@ from schemas.io.server_errors import (
     choose_mysql_remedy,
     explain_anonymous_user,
     explain_mysql_version_refusal,
+    explain_untested_version,
     format_mysql_error,
     get_noted_read,
 )
@@ -182,6 +183,8 @@ def check_server_settings(variables: dict[str, str], source: SourceConfig, place
             continue
         shown = value or "''"
         yield Finding("error", place, f"{setting.variable} is {shown}: {setting.why}", setting.remedy)
+    if (untested := explain_untested_version(source.type, variables.get("version", ""))) is not None:
+        yield Finding("warning", place, untested.what, untested.remedy)
     metadata = variables.get("binlog_row_metadata", "FULL")
     if metadata.upper() != "FULL":
         yield Finding(

@@ -192,6 +192,11 @@ def test_no_option_is_shown_for_texts_without_commands(monkeypatch: pytest.Monke
     assert invoke("check", "-c", write_config("other.yaml", "other")).stderr == ""
 
 
+def test_check_with_warnings_only_ends_with_a_verdict() -> None:
+    result = invoke("check", "-c", write_config("other.yaml", "other"))
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "only warnings: ready to run")
+
+
 def test_check_prints_one_block_of_settings_below_its_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     remedies = ("SET GLOBAL x = 1; and set it in the server's configuration", "GRANT A TO u;")
     found = attach_scope(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -51,10 +52,12 @@ from schemas.findings import Finding
 from schemas.io import mysql_connection, oracle_connection
 from schemas.io.server_errors import (
     OLDEST_POSTGRES,
+    TESTED_VERSIONS,
     UNKNOWN_OBJECT_CODES,
     UNKNOWN_THERE,
     choose_mysql_remedy,
     explain_mysql_version_refusal,
+    explain_untested_version,
     explain_version_refusal,
     format_mysql_error,
     name_catalog_read,
@@ -283,6 +286,51 @@ def test_remedy_of_a_refused_log_in_names_where_the_password_was_read(explain: A
 
 
 REFUSED = pymysql.err.OperationalError(1045, "Access denied for user 'u'@'10.0.0.7'")
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "seen"),
+    [
+        ("mariadb", "11.4.5-MariaDB-log", None),
+        ("mariadb", "5.5.5-11.4.5-MariaDB", None),
+        (
+            "mariadb",
+            "10.11.6-MariaDB-0+deb12u1",
+            "MariaDB 10.11.6; rowlock was tested with MariaDB 11.4",
+        ),
+        ("mariadb", "11.40.1-MariaDB", "MariaDB 11.40.1;"),
+        ("mysql", "9.7.0", None),
+        ("mysql", "8.0.36-28", "MySQL 8.0.36; rowlock was tested with MySQL 9.7, not"),
+        ("postgres", "18.1", None),
+        ("postgres", "18beta1", None),
+        (
+            "postgres",
+            "15.10 (Debian 15.10-0+deb12u1)",
+            "PostgreSQL 15.10; rowlock was tested with",
+        ),
+        ("oracle", "19.3", None),
+        ("mysql", "", None),
+    ],
+)
+def test_version_that_was_not_tested_is_named_with_the_tested_one(
+    kind: str, version: str, seen: str | None
+) -> None:
+    found = explain_untested_version(kind, version)
+    assert (found is None) == (seen is None)
+    assert found is None or found.what.startswith(f"the server is {seen}")
+
+
+def test_tested_versions_are_those_of_readme() -> None:
+    lines = (Path(__file__).resolve().parents[2] / "README.md").read_text().splitlines()
+    source, target = (
+        next(each for each in lines if each.startswith(f"| {x} |")) for x in ("source", "target")
+    )
+    for kind, (product, numbers) in TESTED_VERSIONS.items():
+        shown = f"{product} {'.'.join(map(str, numbers))}"
+        assert re.search(rf"{shown}\b", target)
+        assert kind == "postgres" or re.search(rf"{shown}\b", source)
+
+
 #: Errors of MySQL that end the connection.
 ENDS = [
     ER.SERVER_SHUTDOWN, ER.NORMAL_SHUTDOWN, ER.SHUTDOWN_COMPLETE, ER.ABORTING_CONNECTION,

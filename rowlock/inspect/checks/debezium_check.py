@@ -18,6 +18,7 @@ from schemas.config.model import Config
 from schemas.errors import SchemaError, ServerConnectError
 from schemas.findings import Finding, add_exclusion, build_error_finding
 from schemas.io.mysql_foreign_keys import list_cascading_foreign_keys
+from schemas.io.server_errors import explain_untested_version
 from schemas.table.model import NUMBERED, Table
 from schemas.table.names import format_table_text
 from schemas.topic_rules import explain_compaction_refusal, partitions_refusal
@@ -86,8 +87,12 @@ def _yield_server_findings(config: Config, name: str, tables: Sequence[Table]) -
 def _yield_setting_findings(config: Config, name: str, tables: Sequence[Table]) -> Iterator[Finding]:
     with source_connection(config.sources[name], name) as conn:
         with conn.cursor() as cursor:
+            cursor.execute("SELECT VERSION()")
+            version = str((cursor.fetchone() or ("",))[0])
             cursor.execute(_COMPRESSION)
             found = cursor.fetchone()
+        if (untested := explain_untested_version(config.sources[name].type, version)) is not None:
+            yield Finding("warning", f"source {name}", untested.what, untested.remedy)
         for table in tables:
             place = f"source {name}, table {table.db}.{table.name}"
             try:
