@@ -74,14 +74,14 @@ def init(  # noqa: PLR0917 - click passes options by name
     It lists the source's tables, prints the statements that the two servers still need, and shows what
     `rowlock run` will copy. It changes nothing on the servers. Exit 1 if a finding would stop a run.
     """
-    from rowlock.commands.init_questions import Questioner, ask_urls
+    from rowlock.commands.init_questions import Questioner, ask_broker, ask_urls
     from rowlock.errors import CommandError
 
     questioner = Questioner(not yes, config_file, force)
     try:
         questioner.require_replaceable(config_file)
         urls = ask_urls(questioner, source, target)
-        broker = kafka or questioner.ask_text("Kafka between them, HOST:PORT", USUAL_BROKER)
+        broker = kafka or ask_broker(questioner, USUAL_BROKER)
         healthy = _write_and_check(questioner, urls, broker, patterns, config_file)
     except click.Abort:
         raise CommandError(

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rowlock.cli import main
-from rowlock.commands import init_report
+from rowlock.commands import init_questions, init_report
 from rowlock.errors import CommandError
 from rowlock.inspect.first_config import server_survey
 from rowlock.inspect.first_config.server_survey import SurveyedServer, SurveyedSource
@@ -47,6 +47,7 @@ def init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: list[ScopedFind
         return SurveyedServer(url, "9.7.0")
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(init_questions, "explain_missing_broker", lambda _: None)
     monkeypatch.setattr(server_survey, "detect_make", detect_make)
     monkeypatch.setattr(server_survey, "require_target", lambda *_: None)
     monkeypatch.setattr(server_survey, "read_source", lambda *_: SurveyedSource(LISTED, []))
@@ -221,6 +222,38 @@ def test_files_are_replaced_only_on_demand(init: Init, tmp_path: Path, file: str
     assert init(*words, "--yes", "--force").exit_code == 0
     assert load_config(tmp_path / "rowlock.yaml", {}).sources["branch1"].password.get_secret_value() == "a b"
     assert init(*words, "--force", input="\ny\n\n").exit_code == 0, "the password is already there"
+
+
+@pytest.mark.parametrize(
+    ("answers", "used"),
+    [
+        (["k1:1", "", "k2:2"], "k2:2"),
+        (["k1:1", "n", "k1:1", "y"], "k1:1"),
+        (["k2:2"], "k2:2"),
+    ],
+)
+def test_kafka_is_asked_for_until_it_answers_or_a_person_insists(
+    init: Init, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: list[str], used: str
+) -> None:
+    def explain(broker: str) -> str | None:
+        return None if broker == "k2:2" else f"no Kafka broker answers at {broker}"
+
+    monkeypatch.setattr(init_questions, "explain_missing_broker", explain)
+    words = ("mysql://app:a%20b@branch1/bank", "kafka://b")
+    result = init(*words, input="".join(f"{each}\n" for each in [*answers, "all"]))
+    assert result.exit_code == 0, result.output
+    assert load_config(tmp_path / "rowlock.yaml", {}).kafka.bootstrap == used
+    said = "at k1:1. To try rowlock on this machine: `python -m deploy.embedded up --kafka`"
+    assert result.stdout.count(said) == answers.count("k1:1")
+
+
+@pytest.mark.parametrize("words", [("--yes",), ("--kafka", "k1:1", "--yes"), ("--kafka", "k1:1")])
+def test_kafka_is_not_asked_where_nobody_was_asked_for_it(
+    init: Init, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(init_questions, "explain_missing_broker", lambda _: pytest.fail("it was asked"))
+    result = init("mysql://app:a%20b@branch1/bank", "kafka://b", *words, input="all\n")
+    assert result.exit_code == 0, result.output
 
 
 @pytest.mark.parametrize(
