@@ -112,6 +112,14 @@ def test_readme_begins_with_the_wheel_and_the_demo_and_names_only_commands_that_
     assert ["make", "test"] not in [words[:2] for words in commands], "a DBA wants no tests"
 
 
+@pytest.mark.parametrize(
+    "word", ["unit", "lane", "displaced row", "held", "barrier", "closed", "fold", "quarantine", "lag"]
+)
+def test_words_of_status_and_messages_are_defined(word: str) -> None:
+    text = (ROOT / "docs" / "explanation" / "words.md").read_text()
+    assert len(re.findall(rf"^\| {word} \|", text, re.MULTILINE)) == 1
+
+
 def test_no_heading_offers_a_kind_that_is_refused() -> None:
     refused = {kind for (_, key), kinds in NOT_YET.items() if key == "type" for kind in kinds}
     pages = [page for page in (ROOT / "docs").rglob("*.md") if page.stem not in refused]
