@@ -12,7 +12,7 @@ from rowlock.inspect.first_config.needed_statements import (
     list_needed_settings,
     list_needed_statements,
 )
-from rowlock.inspect.scopes import ScopedFinding
+from rowlock.inspect.scopes import FindingScope, ScopedFinding
 from schemas.config.model import Config
 from schemas.findings import Finding
 
@@ -33,10 +33,17 @@ def format_needed_changes(config: Config, scoped: Sequence[ScopedFinding]) -> li
 
 
 def _list_own_findings(side: str, name: str, scoped: Sequence[ScopedFinding]) -> list[Finding]:
-    """Return the findings about one server. A source and a target may have the same name."""
-    other = "target " if side == "source" else "source "
-    own = (each.finding for each in scoped if each.name == name)
-    return [each for each in own if not each.place.startswith(other)]
+    """Return the findings about one server. A source, a target and a pipeline may have the same name."""
+    whole = FindingScope.SOURCE if side == "source" else FindingScope.TARGET
+    return [
+        each.finding
+        for each in scoped
+        if each.name == name
+        and (
+            each.scope is whole
+            or (each.scope is FindingScope.TABLE and each.finding.place.startswith(f"{side} "))
+        )
+    ]
 
 
 def _yield_needed_changes(place: str, findings: Sequence[Finding]) -> Iterator[str]:
@@ -50,8 +57,8 @@ def _yield_needed_changes(place: str, findings: Sequence[Finding]) -> Iterator[s
 
 def _yield_settings(place: str, settings: Sequence[NeededSetting]) -> Iterator[str]:
     waiting = [each.variable for each in settings if not each.statements]
-    because = f", and restart the server: {', '.join(waiting)} cannot change without" if waiting else ""
-    yield f"{place}: write this into a configuration file of the server{because} ({_FILES}):"
+    restart = f", and restart the server, because {', '.join(waiting)} needs it" if waiting else ""
+    yield f"{place}: write this into the server's configuration file{restart}. {_FILES}:"
     yield from _indent(_yield_file_lines(settings))
     if not waiting:
         yield f"{place}: no restart is needed, because these statements have the same effect at once:"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NoReturn
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
 import structlog
@@ -11,6 +12,7 @@ from click import Command, Group
 from click.testing import CliRunner, Result
 
 from rowlock.cli import main
+from rowlock.commands.needed_report import format_needed_changes
 from rowlock.errors import CommandError
 from rowlock.inspect.scopes import FindingScope, ScopedFinding, attach_scope
 from rowlock.processes.run import build_run_commands
@@ -190,6 +192,24 @@ def test_no_option_is_shown_for_texts_without_commands(monkeypatch: pytest.Monke
     scoped = attach_scope(FindingScope.TARGET, "hq", [found])
     monkeypatch.setattr("rowlock.inspect.check.list_scoped_findings", lambda _: scoped)
     assert invoke("check", "-c", write_config("other.yaml", "other")).stderr == ""
+
+
+def test_each_server_gets_its_own_statements_although_another_part_has_its_name() -> None:
+    def find(scope: FindingScope, place: str, right: str) -> ScopedFinding:
+        return ScopedFinding(Finding("error", place, "no", f"GRANT {right} TO u;"), scope, "b1")
+
+    found = [
+        find(FindingScope.SOURCE, "source b1", "A"),
+        find(FindingScope.TARGET, "rowlock.yaml:7", "B"),
+        find(FindingScope.TABLE, "source b1, table bank.acct", "C"),
+        find(FindingScope.TABLE, "target table public.acct", "D"),
+        find(FindingScope.PIPELINE, "pipeline b1", "E"),
+    ]
+    config: Any = SimpleNamespace(sources={"b1": 0}, targets={"b1": 0})
+    assert format_needed_changes(config, found) == [
+        "source b1 needs, from an administrator:", "  GRANT A TO u;", "  GRANT C TO u;",
+        "target b1 needs, from an administrator:", "  GRANT B TO u;", "  GRANT D TO u;",
+    ]  # fmt: skip
 
 
 def test_check_with_warnings_only_ends_with_a_verdict() -> None:
