@@ -50,7 +50,7 @@ def _yield_needed_changes(place: str, findings: Sequence[Finding]) -> Iterator[s
     for level, verb in (("error", "needs"), ("warning", "should get")):
         if found := list_needed_statements(each for each in findings if each.level == level):
             yield f"{place} {verb}, from an administrator:"
-            yield from _indent(found)
+            yield from _indent_lines(found)
     if settings := list_needed_settings(findings):
         yield from _yield_settings(place, settings)
 
@@ -59,10 +59,10 @@ def _yield_settings(place: str, settings: Sequence[NeededSetting]) -> Iterator[s
     waiting = [each.variable for each in settings if not each.statements]
     restart = f", and restart the server, because {', '.join(waiting)} needs it" if waiting else ""
     yield f"{place}: write this into the server's configuration file{restart}. {_FILES}:"
-    yield from _indent(_yield_file_lines(settings))
+    yield from _indent_lines(_yield_file_lines(settings))
     if not waiting:
         yield f"{place}: no restart is needed, because these statements have the same effect at once:"
-        yield from _indent(statement for each in settings for statement in each.statements)
+        yield from _indent_lines(statement for each in settings for statement in each.statements)
 
 
 def _yield_file_lines(settings: Sequence[NeededSetting]) -> Iterator[str]:
@@ -73,5 +73,5 @@ def _yield_file_lines(settings: Sequence[NeededSetting]) -> Iterator[str]:
         yield from (f"{each.variable} = {each.value}" for each in recommended)
 
 
-def _indent(lines: Iterator[str] | Sequence[str]) -> Iterator[str]:
+def _indent_lines(lines: Iterator[str] | Sequence[str]) -> Iterator[str]:
     return (f"  {each}" for each in lines)
