@@ -230,16 +230,17 @@ def status(config_file: Path, output: str, watch: bool) -> None:
 
     reader = StatusReader(config)
     try:
-        healthy = _show_status(reader, output)
+        healthy = _show_status(reader, output, repeats=watch)
         while watch:
             time.sleep(2)
-            healthy = _show_status(reader, output)
+            healthy = _show_status(reader, output, repeats=watch)
     finally:
         reader.close()
     sys.exit(FINE if healthy else FINDING)
 
 
-def _show_status(reader: Any, output: str) -> bool:
+def _show_status(reader: Any, output: str, *, repeats: bool) -> bool:
+    """Print the status and return whether all runs. `repeats`: on a terminal, it replaces the one before."""
     from rowlock.commands.tables import (
         build_running_copies_table,
         build_sources_table,
@@ -255,7 +256,7 @@ def _show_status(reader: Any, output: str) -> bool:
         click.echo(json.dumps(seen.as_dict()))
         return healthy
     out = make_console()
-    if out.is_terminal:
+    if repeats and out.is_terminal:
         out.clear()
     out.print(build_sources_table(seen))
     out.print(build_unit_status_table(seen))
