@@ -80,6 +80,9 @@ for _command in COMMANDS:
 main.add_command(init)
 
 
+STOPPED = "rowlock: stopped; start it again with `rowlock run`, and it continues where it ended"
+
+
 @main.command()
 @config_option
 @click.option(
@@ -105,7 +108,19 @@ def run(config_file: Path, until_caught_up: bool) -> None:
     provide_spark_jars()
     goal = CaughtUpGoal(config, _print_error_line) if until_caught_up else None
     with reload_on_hangup(config), _show_progress(config) as use_config:
-        sys.exit(run_processes(config, goal, without=without, use_config=use_config))
+        code = run_processes(config, goal, without=without, use_config=use_config)
+    if code == FINE and not until_caught_up:
+        _print_stopped()
+    sys.exit(code)
+
+
+def _print_stopped() -> None:
+    """Tell a person how the run goes on; a program that reads JSON lines knows by the exit code."""
+    from rowlock.processes.log import choose_log_style
+
+    if choose_log_style() == "console":
+        _print_error_line(STOPPED)
+        complete_printed_commands(STOPPED)
 
 
 @contextlib.contextmanager
