@@ -122,7 +122,7 @@ def _write_and_check(
         click.echo(f"{side} {name}: {describe_server(server)}")
         found.append(server.url)
 
-    def draft_config(choice: ChosenTables) -> ConfigDraft:
+    def build_draft(choice: ChosenTables) -> ConfigDraft:
         source, target = (
             DraftServer(name, url, file.name if (file := passwords[name].file) else "")
             for name, url in zip(names, found, strict=True)
@@ -131,14 +131,14 @@ def _write_and_check(
 
     def build_whole_config() -> Config:
         whole = f"{quote_pattern_name(database)}.*" if database else "*.*"
-        draft = draft_config(ChosenTables(tuple(patterns) or (whole,)))
+        draft = build_draft(ChosenTables(tuple(patterns) or (whole,)))
         return _build_config(config_file, draft, passwords)
 
     (source, target), retry = names, partial(_retry_login, questioner, passwords)
     retry(target, found[1], lambda: require_target(build_whole_config(), target))
     surveyed = retry(source, found[0], lambda: read_source(build_whole_config(), source))
     show_tables(surveyed.listed, are_numbered=questioner.asks and not patterns)
-    draft = draft_config(ask_choice(questioner, surveyed.listed, patterns, database))
+    draft = build_draft(ask_choice(questioner, surveyed.listed, patterns, database))
     _build_config(config_file, draft, passwords)  # raises before anything is written
     _write_files(config_file, draft, passwords.values())
     return show_check(config_file, surveyed, draft)

@@ -37,7 +37,7 @@ class Questioner:
 
     @property
     def can_ask_again(self) -> bool:
-        """Whether a person can correct an answer: a script's next answer is one to another question."""
+        """Return whether a person can correct an answer; a script's next line answers another question."""
         return self.asks and sys.stdin.isatty()
 
     def ask_text(self, question: str, default: str | None = None, *, option: str = "") -> str:

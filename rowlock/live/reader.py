@@ -24,7 +24,7 @@ STATUS_EVERY_S = 15.0
 """Least seconds between two whole readings, which ask the targets, too."""
 CPU_SHARE, STATUS_TIME_SHARE = 0.05, 0.05
 """The part of one processor that the readings may take, and the part of the time that whole readings may."""
-START_S = 15.0
+COORDINATOR_START_S = 15.0
 """Seconds after its start for which a run without a leading coordinator counts as one that starts."""
 READING_END_S = 2.0
 """Seconds to wait at the end for a reading; one that hangs ends with the process."""
@@ -112,7 +112,7 @@ class LiveReader:
 
     def _is_starting(self) -> bool:
         """Return whether nothing has run yet and the run's own coordinator may need that time to lead."""
-        return self._snapshot.latest is None and time.monotonic() - self._created < START_S
+        return self._snapshot.latest is None and time.monotonic() - self._created < COORDINATOR_START_S
 
     def _read_held(self, reader: SystemReader) -> None:
         if self.get_snapshot().latest is None:

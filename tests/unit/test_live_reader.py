@@ -107,7 +107,7 @@ def test_a_run_that_starts_is_not_one_without_a_coordinator(
     reader.start()
     until(lambda: len(asked) > 2, "readings")
     assert not reader.get_snapshot().failure
-    monkeypatch.setattr(reader_module, "START_S", 0.0)
+    monkeypatch.setattr(reader_module, "COORDINATOR_START_S", 0.0)
     until(lambda: reader.get_snapshot().failure == "no leader", "a failure")
 
 
