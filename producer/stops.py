@@ -31,7 +31,7 @@ from producer.statements.actions import RowEffect
 from producer.statements.ddl import SchemaDrop, TableDdl
 from producer.statements.judgement import StatementVerdict
 from producer.statements.tokens import cut_row_values
-from schemas.findings import COPY_EACH, format_copy_remedy
+from schemas.findings import COPY_EACH, add_exclusion, format_copy_remedy
 from schemas.problems import Problem
 from schemas.table.model import Table, list_ambiguous_columns
 from schemas.table.patterns import format_table_pattern
@@ -96,7 +96,7 @@ class StopCause:
             file=self.file,
             pos=self.pos,
             reason=reason,
-            remedy=error.remedy.replace(COPY_EACH, format_copy_remedy(*name)),
+            remedy=add_exclusion(error.remedy.replace(COPY_EACH, format_copy_remedy(*name)), *name),
             since_ms=self.ts_ms,
         )
 

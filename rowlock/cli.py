@@ -186,6 +186,7 @@ def check(config_file: Path, output: str, with_plan: bool) -> None:
     if with_plan:
         _show_plan(config, output)
         return
+    from rowlock.commands.needed_report import format_needed_changes
     from rowlock.commands.tables import (
         as_dict,
         build_findings_table,
@@ -193,10 +194,11 @@ def check(config_file: Path, output: str, with_plan: bool) -> None:
         has_errors,
         make_console,
     )
-    from rowlock.inspect.check import list_findings as find
+    from rowlock.inspect.check import list_scoped_findings
     from rowlock.inspect.headroom import measure_headroom
 
-    findings = find(config)
+    found = list_scoped_findings(config)
+    findings = list(dict.fromkeys(each.finding for each in found))
     kept, warnings = measure_headroom(config)
     findings += warnings
     if output == "json":
@@ -208,10 +210,12 @@ def check(config_file: Path, output: str, with_plan: bool) -> None:
     else:
         if findings:
             make_console().print(build_findings_table(findings))
+        for line in format_needed_changes(config, found):
+            click.echo(line)
         if kept:
             click.echo("\n".join(format_headroom_lines(kept)))
-        if not findings:
-            click.echo("nothing found: ready to run")
+        if not has_errors(findings):
+            click.echo("only warnings: ready to run" if findings else "nothing found: ready to run")
         complete_printed_commands(*(finding.remedy for finding in findings))
     sys.exit(FINDING if has_errors(findings) else FINE)
 

@@ -18,6 +18,15 @@ from schemas.wire.debezium_snapshot import encode_snapshot_signal
 START_OVER = "start over (see 'Start over' in rowlock's documentation)"
 #: In a remedy for several tables; a display for one of them replaces it by `format_copy_remedy`.
 COPY_EACH = "rowlock copy (each of the tables)"
+#: In a remedy for a table of a source; where the table is known, `add_exclusion` adds how.
+EXCLUDE_TABLE = "exclude the table"
+
+
+def add_exclusion(remedy: str, db: str, table: str) -> str:
+    """Return a remedy for a table of a source with the entry that excludes it, if that is a remedy."""
+    entry = f'"!{format_table_pattern((db, table))}"'
+    how = f"{EXCLUDE_TABLE} (append {entry} to the source's `tables`, then rowlock reload)"
+    return remedy if how in remedy else remedy.replace(EXCLUDE_TABLE, how)
 
 
 def format_copy_remedy(db: str, table: str) -> str:

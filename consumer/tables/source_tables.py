@@ -17,6 +17,7 @@ from consumer.targets.dialect import open_session
 from consumer.targets.shared.keyed_reads import find_under_keys
 from schemas.config.model import SourceConfig, TargetConfig
 from schemas.errors import SchemaError, ServerConnectError
+from schemas.findings import add_exclusion
 from schemas.io.mysql_catalog import list_tables, read_table
 from schemas.io.mysql_connection import connect_source
 from schemas.io.server_errors import choose_mysql_remedy, format_mysql_error
@@ -39,7 +40,14 @@ def read_definition(source: SourceConfig, name: str, prefix: str, topic: str) ->
                 for place in list_tables(conn, source.tables)
                 if format_debezium_topic(prefix, name, *place) == topic
             ]
-            return read_table(conn, *_require_one_table(found, source, name, topic))
+            place = _require_one_table(found, source, name, topic)
+            try:
+                return read_table(conn, *place)
+            except SchemaError as error:
+                problem = error.problem
+                raise UnitStoppedError(
+                    f"source {name}: {problem.what}", add_exclusion(problem.remedy, *place), problem.statement
+                ) from error
     except ServerConnectError as error:
         kind = TransientError if error.transient else TargetConfigError
         raise kind.wrap_error(f"source {name}", error) from error
@@ -90,4 +98,5 @@ def find_source_keys(source: SourceConfig, name: str, table: Table, keys: Sequen
 def as_target(source: SourceConfig, database: str) -> TargetConfig:
     """Return a source as a target, for the code that reads rows of targets."""
     fields = {field: getattr(source, field) for field in ("type", "host", "port", "user", "password", "tls")}
-    return TargetConfig(database=database, **fields)
+    # Validation would make the password a new one, which does not know its file.
+    return TargetConfig(database=database, **fields).model_copy(update={"password": source.password})

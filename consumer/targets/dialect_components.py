@@ -149,6 +149,9 @@ class TargetCatalog(Protocol):
     def find_durability_risk(self) -> Remark | None:
         """Return why a crash of the server may take back commits that readers have seen; None: it may not."""
 
+    def explain_untested_version(self) -> Problem | None:
+        """Return that rowlock was not tested with the server's version; None: it was."""
+
     def create_statements(self, table: Table) -> list[str]:
         """Return the statements that create a table.
 

@@ -231,6 +231,11 @@ class SqlSession(SqlProgressStore):
         self._link.connect()
         return self.catalog.find_durability_risk()
 
+    def explain_untested_version(self) -> Problem | None:
+        """Return that rowlock was not tested with the server's version; None: it was."""
+        self._link.connect()
+        return self.catalog.explain_untested_version()
+
     def read_certificate_expiry(self) -> datetime | None:
         """Return when the certificate expires that the server presents; None: without TLS."""
         self._link.connect()

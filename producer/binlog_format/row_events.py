@@ -258,7 +258,7 @@ def _read_real_type(kind: int, metadata: ByteReader) -> tuple[int, int]:
     if kind in t.NO_METADATA:
         return kind, 0
     raise UndecodableRow(
-        f"column type {kind} is not known", "change the column's type (or leave the table out of `tables`)"
+        f"column type {kind} is not known", "change the column's type (or exclude the table)"
     )
 
 

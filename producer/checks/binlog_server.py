@@ -19,6 +19,7 @@ from producer.sources.grants import CatalogVisibility, list_hidden_objects, list
 from producer.sources.protocols import SourceCheckResult
 from producer.sources.source_session import source_errors
 from schemas.config.model import SourceConfig
+from schemas.config.secrets import add_secret_place
 from schemas.errors import SchemaError
 from schemas.findings import (
     Finding,
@@ -31,6 +32,7 @@ from schemas.io.server_errors import (
     choose_mysql_remedy,
     explain_anonymous_user,
     explain_mysql_version_refusal,
+    explain_untested_version,
     format_mysql_error,
     get_noted_read,
 )
@@ -80,8 +82,8 @@ REQUIRED_SETTINGS: tuple[_Setting, ...] = (
     _Setting(
         "gtid_mode", _make_differs_check("ON"),
         "without GTIDs nothing shows which transactions a SELECT of the snapshot has seen",
-        "SET GLOBAL enforce_gtid_consistency = ON; then gtid_mode = OFF_PERMISSIVE, "
-        f"ON_PERMISSIVE and ON, step by step; {_KEEP}",
+        "SET GLOBAL enforce_gtid_consistency = ON; SET GLOBAL gtid_mode = OFF_PERMISSIVE; "
+        f"SET GLOBAL gtid_mode = ON_PERMISSIVE; SET GLOBAL gtid_mode = ON; {_KEEP}",
         ("mysql",),
     ),
     _Setting("server_id", _make_equals_check("0"), "a server without an id serves no binlog",
@@ -181,6 +183,8 @@ def check_server_settings(variables: dict[str, str], source: SourceConfig, place
             continue
         shown = value or "''"
         yield Finding("error", place, f"{setting.variable} is {shown}: {setting.why}", setting.remedy)
+    if (untested := explain_untested_version(source.type, variables.get("version", ""))) is not None:
+        yield Finding("warning", place, untested.what, untested.remedy)
     metadata = variables.get("binlog_row_metadata", "FULL")
     if metadata.upper() != "FULL":
         yield Finding(
@@ -233,9 +237,9 @@ def _build_unread_finding(place: str, source: SourceConfig, error: Exception) ->
     if code in _ACCESS_DENIED and get_noted_read(error) is None:
         return Finding(
             "error", place, f"{at} refuses user {source.user}: {text}",
-            "correct user and password in the configuration, or create the user "
+            add_secret_place("correct user and password in the configuration, or create the user "
             "(see 'Prepare a source database' in rowlock's documentation)"
-            f"{explain_anonymous_user(str(text))}",
+            f"{explain_anonymous_user(str(text))}", source.password),
         )  # fmt: skip
     if code in _UNREACHABLE or not isinstance(code, int):
         if (other := explain_wrong_service(source.host, source.port, MYSQL_SERVER)) is not None:

@@ -236,9 +236,7 @@ def _find_column_decoder(column: ColumnType) -> Callable[[bytes], str] | None:
     try:
         return find_decoder(column.charset)
     except LookupError as error:
-        raise UndecodableRow(
-            str(error), "convert the column to utf8mb4 (or leave the table out of `tables`)"
-        ) from error
+        raise UndecodableRow(str(error), "convert the column to utf8mb4 (or exclude the table)") from error
 
 
 def _build_bytes_format(_i: int, logged: ColumnMap, column: ColumnType) -> ColumnFormat | None:

@@ -22,6 +22,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from producer.errors import DeliveryError, KafkaRefusedError, MessageTooLargeError
 from producer.kafka.settings import MAX_EVENT_BYTES, MAX_MESSAGE_BYTES, TOPIC_MESSAGE_BYTES
+from schemas.findings import add_exclusion
 from schemas.io.kafka_clients import OnError, open_producer
 
 
@@ -270,7 +271,7 @@ def _build_too_large_error(topic: str, key: bytes, size: int) -> KafkaRefusedErr
     return KafkaRefusedError(
         f"the row {key[:200].decode('utf-8', 'replace')} makes an event of {size} bytes for {topic}; the "
         f"limit is {MAX_MESSAGE_BYTES} bytes (max.message.bytes)",
-        "exclude the table, or make the row smaller",
+        add_exclusion("exclude the table, or make the row smaller", "database", "table"),
     )
 
 

@@ -5,10 +5,12 @@ handful of queries for all.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from producer.binlog_format.charsets import find_decoder
 from schemas.errors import SchemaError, TableNotFoundError
+from schemas.findings import add_exclusion
 from schemas.io.mysql_catalog import CatalogEntry
 from schemas.io.mysql_columns import CatalogColumn
 from schemas.problems import Problem
@@ -31,6 +33,11 @@ class ExaminedTable(NamedTuple):
 MISSING = ExaminedTable(None, None)
 
 
+def refuse_table(name: TableName, problem: Problem) -> ExaminedTable:
+    """Return the result for a table that cannot be captured."""
+    return ExaminedTable(None, replace(problem, remedy=add_exclusion(problem.remedy, *name)))
+
+
 def judge_catalog_table(
     name: TableName, entry: CatalogEntry, stored_otherwise: Callable[[CatalogColumn], bool]
 ) -> ExaminedTable:
@@ -43,10 +50,10 @@ def judge_catalog_table(
     if isinstance(entry.table, TableNotFoundError):
         return MISSING
     if isinstance(entry.table, SchemaError):
-        return ExaminedTable(None, entry.table.problem)
+        return refuse_table(name, entry.table.problem)
     if entry.engine is not None:
-        return ExaminedTable(
-            None,
+        return refuse_table(
+            name,
             Problem(
                 f"{place} has the engine {entry.engine}, without ROLLBACK and without consistent snapshots",
                 "ALTER TABLE … ENGINE=InnoDB, or exclude the table",
@@ -55,15 +62,15 @@ def judge_catalog_table(
     otherwise = [column for column in entry.columns if stored_otherwise(column)]
     if otherwise:
         shown = ", ".join(f"column {column.name} {column.declared}" for column in otherwise)
-        return ExaminedTable(
-            None,
+        return refuse_table(
+            name,
             Problem(
                 f"{place}: {shown}: these have a form of their own in the binlog, which is not supported",
                 "ALTER TABLE … MODIFY them to the plain type, or exclude the table",
             ),
         )
     if (undecodable := explain_undecodable_columns(entry.table)) is not None:
-        return ExaminedTable(None, undecodable.add_place(place))
+        return refuse_table(name, undecodable.add_place(place))
     return ExaminedTable(entry.table, None)
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from producer.sources.server_state import ServerState
 from producer.sources.source_session import SourceSession
-from producer.sources.survey import ExaminedTable, judge_catalog_table
+from producer.sources.survey import ExaminedTable, judge_catalog_table, refuse_table
 from schemas.errors import SchemaError
 from schemas.io.mysql_catalog import list_tables, read_name_rules, read_tables
 from schemas.io.mysql_foreign_keys import list_cascading_foreign_keys
@@ -48,7 +48,7 @@ class TableCatalog:
                 found[name].table is not None
                 and (problem := self.cascades.explain_unlogged_action(name)) is not None
             ):
-                found[name] = ExaminedTable(None, problem)
+                found[name] = refuse_table(name, problem)
         return found
 
     def find_nontransactional_engine(self, name: TableName) -> str | None:

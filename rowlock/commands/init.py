@@ -77,14 +77,14 @@ def init(  # noqa: PLR0917 - click passes options by name
     It lists the source's tables, prints the statements that the two servers still need, and shows what
     `rowlock run` will copy. It changes nothing on the servers. Exit 1 if a finding would stop a run.
     """
-    from rowlock.commands.init_questions import Questioner, ask_urls
+    from rowlock.commands.init_questions import Questioner, ask_broker, ask_urls
     from rowlock.errors import CommandError
 
     questioner = Questioner(not yes, config_file, force)
     try:
         questioner.require_replaceable(config_file)
         urls = ask_urls(questioner, source, target)
-        broker = kafka or questioner.ask_text("Kafka between them, HOST:PORT", USUAL_BROKER)
+        broker = kafka or ask_broker(questioner, USUAL_BROKER)
         healthy = _write_and_check(questioner, urls, broker, patterns, config_file)
     except click.Abort:
         raise CommandError(
@@ -129,15 +129,17 @@ def _write_and_check(
         )
         return ConfigDraft(broker, source, target, choice)
 
-    def build_whole_config() -> Config:
+    def build_whole_draft() -> ConfigDraft:
         whole = f"{quote_pattern_name(database)}.*" if database else "*.*"
-        draft = build_draft(ChosenTables(tuple(patterns) or (whole,)))
-        return _build_config(config_file, draft, passwords)
+        return build_draft(ChosenTables(tuple(patterns) or (whole,)))
+
+    def build_whole_config() -> Config:
+        return _build_config(config_file, build_whole_draft(), passwords)
 
     (source, target), retry = names, partial(_retry_login, questioner, passwords)
     retry(target, found[1], lambda: require_target(build_whole_config(), target))
     surveyed = retry(source, found[0], lambda: read_source(build_whole_config(), source))
-    show_tables(surveyed.listed, are_numbered=questioner.asks and not patterns)
+    show_tables(build_whole_draft(), surveyed.listed, are_numbered=questioner.asks and not patterns)
     draft = build_draft(ask_choice(questioner, surveyed.listed, patterns, database))
     _build_config(config_file, draft, passwords)  # raises before anything is written
     _write_files(config_file, draft, passwords.values())
@@ -191,8 +193,13 @@ def _build_config(config_file: Path, draft: ConfigDraft, passwords: Mapping[str,
     from schemas.config.model import ConfigErrors
 
     texts = {each.file.name: each.text for each in passwords.values() if each.file}
+    # Messages must not name the file of a new password, which is not written yet.
+    sides = {draft.source.name: "sources", draft.target.name: "targets"}
+    new: dict[tuple[str, ...], str] = {
+        (sides[name], name, "password"): each.text for name, each in passwords.items() if each.is_new
+    }
     try:
-        return build_config(config_file, render_config(draft), os.environ, read_secret=texts.__getitem__)
+        return build_config(config_file, render_config(draft), os.environ, new, texts.__getitem__)
     except ConfigErrors as error:
         seen = "; ".join(f"{each.place}: {each.seen}" for each in error.problems)
         raise CommandError(seen, "; ".join(each.right for each in error.problems)) from error

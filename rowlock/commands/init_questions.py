@@ -17,6 +17,7 @@ from rowlock.inspect.first_config.config_text import name_variable
 from rowlock.inspect.first_config.server_url import ServerUrl, Side, parse_server_url
 from rowlock.inspect.first_config.table_choice import ALL, ChosenTables, TableList, choose_tables
 from schemas.config.addresses import join_address
+from schemas.io.endpoints import explain_missing_broker
 
 USUAL_USER = "rowlock"
 _FORMS: dict[Side, str] = {
@@ -99,6 +100,19 @@ def _ask_url(questioner: Questioner, side: Side) -> ServerUrl:
             return parse_server_url(answer, side)
         except CommandError as error:
             click.echo(f"rowlock: {error}", err=True)
+
+
+def ask_broker(questioner: Questioner, default: str) -> str:
+    """Return the address of Kafka, asked for until a broker answers there or a person insists."""
+    from rowlock.inspect.check import TRIAL_BROKER
+
+    while True:
+        broker = questioner.ask_text("Kafka between them, HOST:PORT", default)
+        if not questioner.asks or (missing := explain_missing_broker(broker)) is None:
+            return broker
+        click.echo(f"{missing}. To try rowlock on this machine: {TRIAL_BROKER} (in another terminal)")
+        if click.confirm("Use this address although no broker answers?", default=False):
+            return broker
 
 
 def find_password(questioner: Questioner, side: str, name: str, url: ServerUrl) -> Password:

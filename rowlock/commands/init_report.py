@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 from rich.table import Table
 
+from rowlock.commands.needed_report import format_needed_changes
 from rowlock.commands.options import name_config_option
 from rowlock.commands.tables import (
     build_findings_table,
@@ -19,10 +19,9 @@ from rowlock.commands.tables import (
 from rowlock.inspect.check import list_scoped_findings
 from rowlock.inspect.first_config.config_text import ConfigDraft
 from rowlock.inspect.first_config.copy_estimate import COPIED_ROWS_PER_S, CopyEstimate
-from rowlock.inspect.first_config.needed_statements import list_needed_statements
 from rowlock.inspect.first_config.server_survey import SurveyedServer, SurveyedSource
 from rowlock.inspect.first_config.table_choice import TableList
-from rowlock.inspect.scopes import ScopedFinding, attach_source_scopes
+from rowlock.inspect.scopes import attach_source_scopes
 from rowlock.views.retention import format_bytes
 from schemas.config.addresses import join_address
 from schemas.config.model import load_config
@@ -38,10 +37,16 @@ def describe_server(found: SurveyedServer) -> str:
     return f"{found.url.kind}{version} at {join_address(found.url.host, found.url.real_port)}"
 
 
-def show_tables(listed: TableList, *, are_numbered: bool) -> None:
-    """Print the tables of a source. `are_numbered`: a person chooses some of them by their numbers."""
+def show_tables(draft: ConfigDraft, listed: TableList, *, are_numbered: bool) -> None:
+    """Print the tables that the draft's patterns select at its source. `are_numbered`: a person chooses some
+    of them by their numbers.
+    """
     if not listed.tables:
-        click.echo("the user sees no such table: there is none yet, or the user may not read it")
+        name, patterns = draft.source.name, ", ".join(draft.choice.patterns)
+        click.echo(
+            f"source {name}: user {draft.source.url.user} sees no table that matches {patterns}: there is "
+            "none yet, or the user may not read it"
+        )
         return
     make_console().print(_build_list(listed, are_numbered=are_numbered))
     if len(listed.tables) > SHOWN_TABLES:
@@ -70,17 +75,18 @@ def show_check(config_file: Path, surveyed: SurveyedSource, draft: ConfigDraft) 
     Returns whether none of them would stop a run.
     """
     # The survey's findings are also those of `check`, which does not ask a source if Kafka does not answer.
+    config = load_config(config_file)
     scoped = [
         *attach_source_scopes(draft.source.name, surveyed.findings),
-        *list_scoped_findings(load_config(config_file)),
+        *list_scoped_findings(config),
     ]
     findings = list(dict.fromkeys(each.finding for each in scoped))
     if findings:
         make_console().print(build_findings_table(findings))
     else:
         click.echo("nothing found: ready to run")
-    _show_statements(f"source {draft.source.name}", draft.source.name, scoped)
-    _show_statements(f"target {draft.target.name}", draft.target.name, scoped)
+    for line in format_needed_changes(config, scoped):
+        click.echo(line)
     _show_copy(surveyed.listed, draft)
     if has_errors(findings):
         click.echo(
@@ -95,13 +101,6 @@ def show_check(config_file: Path, surveyed: SurveyedSource, draft: ConfigDraft) 
 def _name_command(name: str, config_file: Path) -> str:
     """Return the command to type, with the option that it needs for this configuration."""
     return " ".join(filter(None, ("rowlock", name, name_config_option(config_file))))
-
-
-def _show_statements(place: str, name: str, scoped: Sequence[ScopedFinding]) -> None:
-    for level, verb in (("error", "needs"), ("warning", "should get")):
-        mine = (each.finding for each in scoped if each.name == name)
-        if found := list_needed_statements(each for each in mine if each.level == level):
-            click.echo("\n  ".join([f"{place} {verb}, from an administrator:", *found]))
 
 
 def _show_copy(listed: TableList, draft: ConfigDraft) -> None:

@@ -99,7 +99,7 @@ def build_unit_status_table(status: Status) -> Table:
     drifted = any(unit.displaced for unit in status.units)
     ill = any(unit.reason for unit in status.units)
     more = (*(("displaced",) if drifted else ()), *(("since", "reason", "what to do") if ill else ()))
-    table = Table("pipeline", "topic", "state", "position", "offset", "behind", "lag", "held", *more)
+    table = Table("pipeline", "topic", "state", "last event at", "offset", "behind", "lag", "held", *more)
     for unit in status.units:
         extra: tuple[str, ...] = (str(unit.displaced or ""),) if drifted else ()
         if ill:

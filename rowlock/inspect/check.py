@@ -72,7 +72,7 @@ from schemas.table.model import Table
 from schemas.table.names import EXACT
 from schemas.table.patterns import is_pattern_match
 
-_TRIAL_BROKER = "`python -m deploy.embedded up --kafka` starts a broker and prints its address"
+TRIAL_BROKER = "`python -m deploy.embedded up --kafka` starts a broker and prints its address"
 
 
 def list_findings(config: Config) -> list[Finding]:
@@ -176,7 +176,7 @@ def _yield_kafka_findings(config: Config, topics: list[str]) -> Iterator[Finding
             yield _build_finding(where, "; ".join(others), "correct kafka.bootstrap")
         else:
             is_here = all(is_loopback(host) for host, _ in addresses)
-            trial = f"; to try rowlock on this machine: {_TRIAL_BROKER}" if is_here else ""
+            trial = f"; to try rowlock on this machine: {TRIAL_BROKER}" if is_here else ""
             yield _build_finding(where, error.problem.what, f"{error.problem.remedy}{trial}")
 
 

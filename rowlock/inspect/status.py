@@ -252,7 +252,12 @@ class StatusReader:
         if self._is_external(name):
             return SourceStatus(name, "external")
         found = judge_source(
-            name, seen, now_ms, placement, placement.units.get(build_capture_unit_name(name))
+            name,
+            seen,
+            now_ms,
+            placement,
+            placement.units.get(build_capture_unit_name(name)),
+            patterns=self._config.sources[name].tables,
         )
         refused = self._explain_refused_source(name, placement) if found.state in _NOT_CAPTURED else None
         if refused is not None:

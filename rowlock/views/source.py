@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +16,7 @@ from rowlock.views.retention import RetentionLimits
 from schemas.config.kinds.sources import SOURCE_KINDS
 from schemas.config.model import SourceConfig
 from schemas.errors import SchemaError, TableNotFoundError
+from schemas.findings import add_exclusion
 from schemas.io.certificates import read_peer_expiry
 from schemas.io.mysql_catalog import list_tables, read_name_rules, read_tables
 from schemas.io.mysql_connection import connect_source
@@ -251,7 +253,8 @@ def read_selected_tables(source: SourceConfig, name: str) -> SelectedTables:
             if isinstance(entry.table, TableNotFoundError):
                 continue  # dropped since it was listed
             if isinstance(entry.table, SchemaError):
-                found.unfit[place] = entry.table.problem
+                problem = entry.table.problem
+                found.unfit[place] = replace(problem, remedy=add_exclusion(problem.remedy, *place))
             else:
                 found.tables.append(entry.table)
     return found

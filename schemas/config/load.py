@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
 from schemas.config import yaml_lines
@@ -35,6 +35,7 @@ from schemas.config.model import (
     TlsConfig,
     TopicConfig,
 )
+from schemas.config.secrets import PlacedSecret
 from schemas.config.servers import find_target_model
 
 #: (section, key) → the values that a later version will accept.
@@ -86,16 +87,40 @@ def build_config(
         raise ConfigErrors(str(file), document.problems)
     for place, value in (changes or {}).items():
         _change_value(document.data, place, value)
+        document.forget_origin(place)
     config = _validate_document(document)
     check_across_parts(_collect_valid_parts(document.data), document)
     if document.problems or config is None:
         raise ConfigErrors(str(file), document.problems)
     config = _make_paths_absolute(config, file, document.lines)
+    _place_passwords("sources", config.sources, document, file.parent)
+    _place_passwords("targets", config.targets, document, file.parent)
     for target in config.targets.values():
         if isinstance(target, KafkaTargetConfig):
             target._lease_s = config.coordination.lease_s
     config._made_of = ConfigText(str(file.absolute()), text, secrets, tuple((changes or {}).items()))
     return config
+
+
+def _place_passwords(
+    part: str, servers: dict[str, M], document: yaml_lines.YamlDocument, folder: Path
+) -> None:
+    for name, server in servers.items():
+        servers[name] = _place_password(server, _describe_origin(document, (part, name, "password"), folder))
+
+
+def _place_password(server: M, place: str) -> M:
+    """Return the server with a password that knows where it was read from; "": it is in the file itself."""
+    password = getattr(server, "password", None)
+    if not place or not isinstance(password, SecretStr):
+        return server
+    return server.model_copy(update={"password": PlacedSecret(password.get_secret_value(), place)})
+
+
+def _describe_origin(document: yaml_lines.YamlDocument, path: tuple[str, ...], folder: Path) -> str:
+    if path in document.secret_files:
+        return f"the file {folder / document.secret_files[path]}"
+    return f"the environment variable {document.variables[path]}" if path in document.variables else ""
 
 
 def _make_secret_reader(file: Path) -> Callable[[str], str]:

@@ -38,6 +38,10 @@ class YamlDocument:
     data: Any = None
     lines: dict[Path, int] = field(default_factory=dict)
     hidden: set[Path] = field(default_factory=set)
+    secret_files: dict[Path, str] = field(default_factory=dict)
+    """Path → the file of its text, as it is written in the configuration."""
+    variables: dict[Path, str] = field(default_factory=dict)
+    """Path → the last environment variable in its text."""
     problems: list[ConfigProblem] = field(default_factory=list)
 
     def find_line(self, path: Path) -> int:
@@ -45,6 +49,11 @@ class YamlDocument:
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 0)
+
+    def forget_origin(self, path: Path) -> None:
+        """Forget that the text of `path` came from a file or a variable."""
+        self.secret_files.pop(path, None)
+        self.variables.pop(path, None)
 
     def add_problem(self, path: Path, seen: str, right: str) -> None:
         self.problems.append(ConfigProblem(self.find_line(path), ".".join(path), seen, right))
@@ -144,6 +153,8 @@ class _NodeWalker:
                 self._document.add_problem(
                     path, f"the environment has no {name}", f"set {name} before starting rowlock"
                 )
+            else:
+                self._document.variables[path] = name
             return self._env.get(name, "")
 
         expanded = _REFERENCE.sub(replace, text)
@@ -153,7 +164,7 @@ class _NodeWalker:
 
     def _from_file(self, node: yaml.Node, path: Path) -> str:
         self._document.hidden.add(path)
-        name = self._expand_variables(str(node.value), path)
+        name = self._document.secret_files[path] = self._expand_variables(str(node.value), path)
         try:
             return self._read_file(name).rstrip("\r\n")
         except OSError as error:

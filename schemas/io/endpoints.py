@@ -1,8 +1,8 @@
 """A probe that identifies the service at a host and port; used after a connection failed, because wrong
 ports are common.
 
-It is not used before a connection: a server counts clients that disconnect without a login, and blocks
-their host.
+It is not used before a connection to a database: a server counts clients that disconnect without a login, and
+blocks their host.
 """
 
 from __future__ import annotations
@@ -56,6 +56,25 @@ def explain_wrong_service(host: str, port: int, expected: str) -> str | None:
     if found is None or found == expected:
         return None
     return f"at {host}:{port} answers {found}, not {expected}"
+
+
+def explain_missing_broker(bootstrap: str) -> str | None:
+    """Return that no Kafka broker answers at "host:port,host:port", and what answers there instead; None: one
+    does.
+    """
+    addresses = parse_bootstrap_addresses(bootstrap)
+    if any(_is_broker(host, port) for host, port in addresses):
+        return None
+    others = [explain_wrong_service(host, port, KAFKA_BROKER) for host, port in addresses]
+    return "; ".join(filter(None, others)) or f"no Kafka broker answers at {bootstrap}"
+
+
+def _is_broker(host: str, port: int) -> bool:
+    try:
+        answer = _probe_service(host, port, _KAFKA, _ANSWER_S)
+    except OSError:
+        return False
+    return _recognize_kafka(answer) is not None
 
 
 def parse_bootstrap_addresses(bootstrap: str) -> list[tuple[str, int]]:

@@ -198,7 +198,7 @@ def _build_table(
     place = f"{name[0]}.{name[1]}"
     if table_type != "BASE TABLE":
         raise UnsupportedTypeError(
-            f"{place} is a {table_type}, and only ordinary tables can be captured", "exclude it"
+            f"{place} is a {table_type}, and only ordinary tables can be captured", "exclude the table"
         )
     if not columns:  # it was dropped between the queries
         raise TableNotFoundError.from_problem(describe_missing_table(name))

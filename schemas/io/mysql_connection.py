@@ -10,6 +10,7 @@ import functools
 import struct
 from typing import TYPE_CHECKING, Any
 
+from schemas.config.secrets import add_secret_place
 from schemas.errors import ServerConnectError, UnsupportedServerError
 from schemas.io.certificates import explain_refused_certificate
 from schemas.io.endpoints import MYSQL_SERVER, explain_wrong_service
@@ -19,6 +20,7 @@ from schemas.io.server_errors import explain_anonymous_user, explain_mysql_versi
 if TYPE_CHECKING:
     import ssl
 
+    from pydantic import SecretStr
     from pymysql.connections import Connection
 
     from schemas.config.model import SourceConfig
@@ -60,7 +62,7 @@ def connect_mysql(
     host: str,
     port: int,
     user: str,
-    password: str,
+    password: str | SecretStr,
     database: str | None = None,
     *,
     autocommit: bool = True,
@@ -69,15 +71,17 @@ def connect_mysql(
 ) -> Connection[Any]:
     """Open a connection: utf8mb4, MYSQL_SESSION_SQL, affected rows = rows found (CLIENT.FOUND_ROWS).
 
-    `options` go to pymysql.connect (read_timeout, ssl, …). Raises ServerConnectError with the remedy.
+    `options` go to pymysql.connect (read_timeout, ssl, …). Raises ServerConnectError with the remedy, which
+    names the place of a refused `password` of the configuration.
     """
     import pymysql
     from pymysql.constants import CLIENT
 
+    text = password if isinstance(password, str) else password.get_secret_value()
     flags = CLIENT.FOUND_ROWS | int(options.pop("client_flag", 0))
     try:
         return open_connection(
-            host=host, port=port, user=user, password=password, database=database, charset="utf8mb4",
+            host=host, port=port, user=user, password=text, database=database, charset="utf8mb4",
             autocommit=autocommit, connect_timeout=connect_timeout, client_flag=flags,
             init_command=MYSQL_SESSION_SQL, **options,
         )  # fmt: skip
@@ -86,7 +90,7 @@ def connect_mysql(
         RuntimeError,
         OSError,
     ) as error:  # a package for the log-in or a file of TLS is missing
-        raise _explain_connect_error(error, user, host, port) from error
+        raise _explain_connect_error(error, user, host, port, password) from error
 
 
 def open_connection(**settings: Any) -> Connection[Any]:
@@ -168,7 +172,7 @@ def _make_connection_class() -> type[Connection[Any]]:
 def connect_source(source: SourceConfig) -> Connection[Any]:
     """Open a connection to a source of the configuration. Raises ServerConnectError with the remedy."""
     return connect_mysql(
-        source.host, source.port, source.user, source.password.get_secret_value(),
+        source.host, source.port, source.user, source.password,
         read_timeout=MYSQL_READ_TIMEOUT_S, write_timeout=MYSQL_READ_TIMEOUT_S,
         **build_mysql_tls_options(source),
     )  # fmt: skip
@@ -189,12 +193,14 @@ def build_mysql_tls_options(source: SourceConfig) -> dict[str, Any]:
     }
 
 
-def _explain_connect_error(error: Exception, user: str, host: str, port: int) -> ServerConnectError:
+def _explain_connect_error(
+    error: Exception, user: str, host: str, port: int, password: str | SecretStr
+) -> ServerConnectError:
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     certificate = explain_refused_certificate(error)
     remedy = certificate or _REMEDIES.get(code, "see the server's message")
     if code in REFUSED_USER:
-        remedy += explain_anonymous_user(str(error.args[-1]))
+        remedy = add_secret_place(remedy, password) + explain_anonymous_user(str(error.args[-1]))
     if not certificate and (code in _UNREACHABLE or not code):
         remedy = explain_wrong_service(host, port, MYSQL_SERVER) or remedy
     return ServerConnectError(

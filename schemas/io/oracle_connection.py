@@ -12,6 +12,7 @@ import ssl
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
+from schemas.config.secrets import add_secret_place
 from schemas.errors import ServerConnectError
 from schemas.io.certificates import OwnCertificate, explain_refused_certificate, probe_expiry
 from schemas.io.endpoints import explain_wrong_service
@@ -162,7 +163,7 @@ def _choose_fetch_type(cursor: Any, metadata: Any) -> Any:
 def _explain_connect_error(error: Exception, config: OracleServer) -> ServerConnectError:
     code = get_oracle_error_code(error)
     certificate = explain_refused_certificate(error)
-    remedy = certificate or _REMEDIES.get(code, "see the server's message")
+    remedy = certificate or add_secret_place(_REMEDIES.get(code, "see the server's message"), config.password)
     if not certificate and (code == _UNREACHABLE or not code):
         remedy = explain_wrong_service(config.host, config.port, ORACLE_LISTENER) or remedy
     where = f"{config.user}@{config.host}:{config.port}/{config.database}"

@@ -128,6 +128,13 @@ OLDEST_POSTGRES = OldestVersion(
     "the catalog of earlier versions does not show which collations are deterministic",
 )
 
+#: Type in the configuration → product and the series that tests run on (README, "What is supported").
+TESTED_VERSIONS = {
+    "mysql": ("MySQL", (9, 7)),
+    "mariadb": ("MariaDB", (11, 4)),
+    "postgres": ("PostgreSQL", (18,)),
+}
+
 #: MariaDB before 11 shows this before its version when a client connects, for replicas of old MySQLs.
 _DISGUISE = "5.5.5-"
 
@@ -140,12 +147,37 @@ def explain_mysql_version_refusal(version: str) -> Problem | None:
     return explain_version_refusal(shown, OLDEST_MARIADB if "mariadb" in shown.lower() else OLDEST_MYSQL)
 
 
+def explain_untested_version(kind: str, version: str) -> Problem | None:
+    """Return that rowlock was not tested with a server's version; None: it was, or the text contains no
+    version.
+
+    `kind`: the type in the configuration.
+    """
+    if kind not in TESTED_VERSIONS:
+        return None
+    product, tested = TESTED_VERSIONS[kind]
+    numbers = _parse_version(version.removeprefix(_DISGUISE))
+    if not numbers or numbers[: len(tested)] == tested:
+        return None
+    shown, expected = (".".join(map(str, each)) for each in (numbers, tested))
+    known = f"{product} {expected}"
+    return Problem(
+        f"the server is {product} {shown}; rowlock was tested with {known}, not with this version",
+        f"no action if your own tests pass (`rowlock verify` compares every row); otherwise use {known}",
+    )
+
+
+def _parse_version(version: str) -> tuple[int, ...]:
+    found = re.search(r"\d+(\.\d+)*", version)
+    return tuple(map(int, found[0].split(".")[:3])) if found else ()
+
+
 def explain_version_refusal(version: str, oldest: OldestVersion) -> Problem | None:
     """Return why a server of this version is refused ("is …, reason").
 
     None if it is supported, or if the text contains no version.
     """
-    numbers = tuple(int(number) for number in re.findall(r"\d+", version.partition("-")[0])[:3])
+    numbers = _parse_version(version)
     if numbers >= oldest.numbers[: len(numbers)]:
         return None
     return Problem(

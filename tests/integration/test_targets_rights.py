@@ -80,6 +80,10 @@ def users(target: Target) -> Iterator[list[User]]:
             target.sql(f"DROP USER {user.account}")
 
 
+def test_server_of_the_tests_has_a_version_that_counts_as_tested(target: Target) -> None:
+    assert target.open().explain_untested_version() is None
+
+
 def lacks(user: User, tables: Sequence[tuple[str, str]]) -> list[str]:
     """Return the statements that `check` would print."""
     try:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NoReturn
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
 import structlog
@@ -11,7 +12,9 @@ from click import Command, Group
 from click.testing import CliRunner, Result
 
 from rowlock.cli import main
+from rowlock.commands.needed_report import format_needed_changes
 from rowlock.errors import CommandError
+from rowlock.inspect.scopes import FindingScope, ScopedFinding, attach_scope
 from rowlock.processes.run import build_run_commands
 from schemas.config.model import Config
 from schemas.findings import Finding, format_copy_remedy
@@ -51,11 +54,12 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Yield the Kafka prefixes of the configurations that `check` has read; it finds one remedy each time."""
     prefixes: list[str] = []
 
-    def list_findings(config: Config) -> list[Finding]:
+    def list_scoped_findings(config: Config) -> list[ScopedFinding]:
         prefixes.append(config.kafka.prefix)
-        return [Finding("warning", "source b1, table bank.acct", "it lacks rows", REMEDY)]
+        found = Finding("warning", "source b1, table bank.acct", "it lacks rows", REMEDY)
+        return attach_scope(FindingScope.TABLE, "b1", [found])
 
-    monkeypatch.setattr("rowlock.inspect.check.list_findings", list_findings)
+    monkeypatch.setattr("rowlock.inspect.check.list_scoped_findings", list_scoped_findings)
     monkeypatch.setattr("rowlock.inspect.headroom.measure_headroom", lambda _: ([], []))
     return prefixes
 
@@ -185,8 +189,44 @@ def test_an_error_that_names_a_command_shows_the_option_too(monkeypatch: pytest.
 
 def test_no_option_is_shown_for_texts_without_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Finding("warning", "target hq", "the table is missing", "create it, or let rowlock create it")
-    monkeypatch.setattr("rowlock.inspect.check.list_findings", lambda _: [found])
+    scoped = attach_scope(FindingScope.TARGET, "hq", [found])
+    monkeypatch.setattr("rowlock.inspect.check.list_scoped_findings", lambda _: scoped)
     assert invoke("check", "-c", write_config("other.yaml", "other")).stderr == ""
+
+
+def test_each_server_gets_its_own_statements_although_another_part_has_its_name() -> None:
+    def find(scope: FindingScope, place: str, right: str) -> ScopedFinding:
+        return ScopedFinding(Finding("error", place, "no", f"GRANT {right} TO u;"), scope, "b1")
+
+    found = [
+        find(FindingScope.SOURCE, "source b1", "A"),
+        find(FindingScope.TARGET, "rowlock.yaml:7", "B"),
+        find(FindingScope.TABLE, "source b1, table bank.acct", "C"),
+        find(FindingScope.TABLE, "target table public.acct", "D"),
+        find(FindingScope.PIPELINE, "pipeline b1", "E"),
+    ]
+    config: Any = SimpleNamespace(sources={"b1": 0}, targets={"b1": 0})
+    assert format_needed_changes(config, found) == [
+        "source b1 needs, from an administrator:", "  GRANT A TO u;", "  GRANT C TO u;",
+        "target b1 needs, from an administrator:", "  GRANT B TO u;", "  GRANT D TO u;",
+    ]  # fmt: skip
+
+
+def test_check_with_warnings_only_ends_with_a_verdict() -> None:
+    result = invoke("check", "-c", write_config("other.yaml", "other"))
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "only warnings: ready to run")
+
+
+def test_check_prints_one_block_of_settings_below_its_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+    remedies = ("SET GLOBAL x = 1; and set it in the server's configuration", "GRANT A TO u;")
+    found = attach_scope(
+        FindingScope.SOURCE, "b1", [Finding("error", "source b1", "no", each) for each in remedies]
+    )
+    monkeypatch.setattr("rowlock.inspect.check.list_scoped_findings", lambda _: found)
+    shown = invoke("check", "-c", write_config("other.yaml", "other")).stdout
+    assert "source b1 needs, from an administrator:\n  GRANT A TO u;\nsource b1: write this into" in shown
+    assert "\n  [mysqld]\n  x = 1\nsource b1: no restart is needed" in shown
+    assert shown.endswith("  SET GLOBAL x = 1;\n")
 
 
 def list_changing_commands() -> list[tuple[str, ...]]:

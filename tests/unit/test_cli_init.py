@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rowlock.cli import main
-from rowlock.commands import init_report
+from rowlock.commands import init_questions, init_report
 from rowlock.commands.init_questions import Questioner
 from rowlock.errors import CommandError
 from rowlock.inspect.first_config import server_survey
@@ -20,6 +20,7 @@ from rowlock.inspect.first_config.server_url import ServerUrl
 from rowlock.inspect.first_config.table_choice import ListedTable, TableList
 from rowlock.inspect.scopes import FindingScope, ScopedFinding
 from schemas.config.model import Config, load_config
+from schemas.config.secrets import add_secret_place
 from schemas.findings import Finding
 from schemas.io import refused_logins
 from schemas.io.refused_logins import RefusedLogins
@@ -50,6 +51,7 @@ def init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: list[ScopedFind
         return SurveyedServer(url, "9.7.0")
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(init_questions, "explain_missing_broker", lambda _: None)
     monkeypatch.setattr(server_survey, "detect_make", detect_make)
     monkeypatch.setattr(server_survey, "require_target", lambda *_: None)
     monkeypatch.setattr(server_survey, "read_source", lambda *_: SurveyedSource(LISTED, []))
@@ -317,6 +319,108 @@ def test_files_are_replaced_only_on_demand(init: Init, tmp_path: Path, file: str
     assert init(*words, "--yes", "--force").exit_code == 0
     assert load_config(tmp_path / "rowlock.yaml", {}).sources["branch1"].password.get_secret_value() == "a b"
     assert init(*words, "--force", input="\ny\n\n").exit_code == 0, "the password is already there"
+
+
+@pytest.mark.parametrize(
+    ("answers", "used"),
+    [
+        (["k1:1", "", "k2:2"], "k2:2"),
+        (["k1:1", "n", "k1:1", "y"], "k1:1"),
+        (["k2:2"], "k2:2"),
+    ],
+)
+def test_kafka_is_asked_for_until_it_answers_or_a_person_insists(
+    init: Init, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: list[str], used: str
+) -> None:
+    def explain(broker: str) -> str | None:
+        return None if broker == "k2:2" else f"no Kafka broker answers at {broker}"
+
+    monkeypatch.setattr(init_questions, "explain_missing_broker", explain)
+    words = ("mysql://app:a%20b@branch1/bank", "kafka://b")
+    result = init(*words, input="".join(f"{each}\n" for each in [*answers, "all"]))
+    assert result.exit_code == 0, result.output
+    assert load_config(tmp_path / "rowlock.yaml", {}).kafka.bootstrap == used
+    said = "at k1:1. To try rowlock on this machine: `python -m deploy.embedded up --kafka`"
+    assert result.stdout.count(said) == answers.count("k1:1")
+
+
+@pytest.mark.parametrize("words", [("--yes",), ("--kafka", "k1:1", "--yes"), ("--kafka", "k1:1")])
+def test_kafka_is_not_asked_where_nobody_was_asked_for_it(
+    init: Init, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(init_questions, "explain_missing_broker", lambda _: pytest.fail("it was asked"))
+    result = init("mysql://app:a%20b@branch1/bank", "kafka://b", *words, input="all\n")
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "patterns"), [((), "bank.*"), (("--tables", "a*", "--tables", "eu.x"), "bank.a*, eu.x")]
+)
+def test_a_source_without_tables_is_named_with_what_was_looked_for(
+    init: Init, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], patterns: str
+) -> None:
+    monkeypatch.setattr(server_survey, "read_source", lambda *_: SurveyedSource(TableList(()), []))
+    result = init("mysql://app:a%20b@branch1/bank", "kafka://b", "--yes", *words)
+    seen = (
+        f"source branch1: user app sees no table that matches {patterns}: there is none yet, or the user may"
+    )
+    assert seen in result.stdout
+
+
+def test_messages_do_not_name_the_file_of_a_new_password(
+    init: Init, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is written only once both servers have taken the passwords."""
+    places: list[str] = []
+
+    def require_target(config: Config, name: str) -> None:
+        places.append(add_secret_place("correct them", config.targets[name].password))
+
+    monkeypatch.setattr(server_survey, "require_target", require_target)
+    words = ("mysql://app:a%20b@branch1/bank", "postgresql://hq/hq", "--yes", "--force")
+    for url in ("postgresql://u:p@hq/hq", "postgresql://u@hq/hq"):
+        init(words[0], url, *words[2:])
+    assert places == ["correct them", "correct them (the password was read from the file hq.password)"]
+
+
+def show_settings(init: Init, monkeypatch: pytest.MonkeyPatch, *remedies: str) -> str:
+    """Return what `init` prints below its findings, about a source that lacks settings."""
+    findings = [Finding(level, "source b", "no", each) for level, each in zip(LEVELS, remedies, strict=False)]
+    monkeypatch.setattr(server_survey, "read_source", lambda *_: SurveyedSource(TableList(()), findings))
+    result = init("mysql://app:a%20b@b/bank", "postgresql://u:p@hq/hq", "--yes")
+    return result.stdout.partition("\nsource b needs")[2] or result.stdout.partition("\nsource b: write")[2]
+
+
+LEVELS = ("error", "error", "warning")
+SET_FORMAT = "SET GLOBAL f = ROW; and set it in the server's configuration; and reconnect"
+SET_METADATA = "SET GLOBAL m = FULL; and set it in the server's configuration"
+
+
+def test_settings_are_one_block_for_the_file_of_a_server_that_needs_a_restart(
+    init: Init, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restart = "write log_bin = binlog into the server's configuration ([mysqld] of my.cnf) and restart it"
+    shown = show_settings(init, monkeypatch, SET_FORMAT, restart, SET_METADATA)
+    sentence, _, rest = shown.partition(":\n")
+    assert "and restart the server, because log_bin needs it. Debian's MariaDB reads" in sentence
+    assert "/etc/mysql/mariadb.conf.d/" in sentence
+    assert "MySQL reads my.cnf" in sentence
+    assert rest.startswith(
+        "  [mysqld]\n  f = ROW\n  log_bin = binlog\n  # recommended:\n  m = FULL\n`rowlock"
+    )
+    assert "SET GLOBAL" not in rest, "the restart sets them"
+
+
+def test_settings_of_a_server_that_needs_no_restart_are_also_statements(
+    init: Init, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = show_settings(init, monkeypatch, SET_FORMAT, "GRANT A TO u;", SET_METADATA)
+    assert shown.startswith(", from an administrator:\n  GRANT A TO u;\nsource b: write this into")
+    assert shown.count("[mysqld]") == 1
+    assert (
+        "\nsource b: no restart is needed, because these statements have the same effect at once:\n"
+        "  SET GLOBAL f = ROW;  -- and reconnect\n  SET GLOBAL m = FULL;\n`rowlock run"
+    ) in shown
 
 
 def test_missing_rights_are_printed_by_server(

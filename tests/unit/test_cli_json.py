@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from coordinator.server.operators.copies import CopyRow
 from rowlock.cli import main
 from rowlock.inspect.planned.plan import RunPlan
+from rowlock.inspect.scopes import FindingScope, attach_scope
 from rowlock.inspect.status import Status
 from rowlock.views.retention import Backlog, RetentionLimits
 from schemas.findings import Finding
@@ -87,7 +88,7 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCont
         def close(self) -> None: ...
 
     answers: dict[str, Callable[..., Any]] = {
-        "check.list_findings": lambda _: [sample(Finding)],
+        "check.list_scoped_findings": lambda _: attach_scope(FindingScope.EVERYTHING, "", [sample(Finding)]),
         "headroom.measure_headroom": lambda _: (
             [Backlog("source b1", "its log", RetentionLimits(7200.0, "days"), 1.0, "capture")],
             [],

@@ -423,6 +423,36 @@ def test_a_stop_of_a_table_with_a_dot_in_its_name_is_the_units(place: tuple[str,
     assert status.find_capture_stop(place, others) is stopped
 
 
+def test_place_of_a_unit_is_named_after_its_table_and_not_after_the_log(read: Any) -> None:
+    """A table that nobody changes stays there, however far capture is."""
+    found = read(Seen([lane(0, 9)]))
+    unit = only(found)
+    assert (unit.state, unit.at, found.sources[0].position) == ("current", "f.000003:109", "f.000003:500")
+    assert [column.header for column in build_unit_status_table(found).columns][3] == "last event at"
+
+
+@pytest.mark.parametrize(
+    ("patterns", "phase", "shown"),
+    [
+        (["bank.*"], "refused", True),
+        (["bank.*", "!bank.acct"], "refused", False),
+        (["bank.*", "!bank.acct"], "cancelled", False),
+        (["bank.*", "!bank.acct"], "running", True),
+        (["BANK.*"], "refused", True),
+    ],
+)
+def test_a_copy_that_was_refused_is_shown_until_its_table_is_excluded(
+    config: Config, monkeypatch: pytest.MonkeyPatch, patterns: list[str], phase: Any, shown: bool
+) -> None:
+    """Only the server knows whether it compares names by case: in doubt, the copy is shown."""
+    config.sources["b1"].tables[:] = patterns
+    asked = CopyState(
+        id="c", db="bank", table="acct", by="capture", phase=phase, requested_ms=1, reason="exclude the table"
+    )
+    found = read_of(config, monkeypatch, Seen([lane(0, 9)], mark={"copies": {"bank.acct": asked}}))
+    assert [each.table for each in found.sources[0].copies] == (["bank.acct"] if shown else [])
+
+
 @pytest.mark.parametrize("by_capture", [True, False])
 @pytest.mark.parametrize(
     ("state", "remedy"),

@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 
 from rowlock.credentials import load_agent_token
 from rowlock.processes.run import build_run_commands
+from schemas.config.changes.plan import ConfigPlan, plan_config_change
 from schemas.config.kinds.sources import SOURCE_KINDS
 from schemas.config.kinds.targets import TARGET_KINDS
 from schemas.config.load import NOT_YET
 from schemas.config.model import Config, ConfigErrors, PipelineConfig, SourceConfig, TargetConfig, load_config
+from schemas.config.secrets import PlacedSecret
 from schemas.config.yaml_lines import parse_yaml
 from tests.kits.configurations import GOOD
 from tools.docs.config import render
@@ -118,6 +120,22 @@ def test_no_secret_in_errors(tmp_path: Path) -> None:
 def test_a_password_is_taken_as_it_is_written(tmp_path: Path) -> None:
     config = load(tmp_path, GOOD.replace("password: geheim", "password: 0123"))
     assert config.targets["hq"].password.get_secret_value() == "0123"
+
+
+def test_passwords_know_where_they_were_read(tmp_path: Path) -> None:
+    (tmp_path / "pw").write_text("geheim")
+    text = GOOD.replace("password: geheim", "password_file: pw")
+    config = load(tmp_path, text)
+    source, target = config.sources["branch1"].password, config.targets["hq"].password
+    assert isinstance(source, PlacedSecret)
+    assert source.place == "the environment variable SECRET"
+    assert isinstance(target, PlacedSecret)
+    assert target.place == f"the file {tmp_path / 'pw'}"
+    assert target == SecretStr("geheim")
+    in_text = load(tmp_path, GOOD)
+    assert not isinstance(in_text.targets["hq"].password, PlacedSecret)
+    assert plan_config_change(in_text, config) == ConfigPlan(), "the same password"
+    assert plan_config_change(config, in_text) == ConfigPlan()
 
 
 def test_secret_files_and_environment(tmp_path: Path) -> None:

@@ -111,16 +111,25 @@ def test_first_page_of_the_site_shows_three_ways_to_begin() -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "README.zh.md"])
-def test_readme_begins_with_the_demo_and_names_only_commands_that_exist(page: str) -> None:
+def test_readme_begins_with_the_wheel_and_the_demo_and_names_only_commands_that_exist(page: str) -> None:
     text = (ROOT / page).read_text()
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     shells = [block for language, block in blocks if not language and block[0] != " "]  # the diagram
-    commands = [line.split() for block in shells for line in block.splitlines()]
-    assert commands[0][:2] == ["make", "demo"]
+    commands = [line.split() for block in shells for line in block.splitlines() if line]
+    named_first = [" ".join(words[:2]) for words in commands if {"install", "demo"} & set(words)]
+    assert named_first == ["pip install", "rowlock demo", "make demo"], "a reader may have no clone"
     named = [words[1] for words in commands if words[0] == "rowlock"]
-    assert named[:3] == ["init", "check", "run"]
+    assert named[:4] == ["demo", "init", "check", "run"]
     assert set(named) <= main.commands.keys()
     assert ["make", "test"] not in [words[:2] for words in commands], "a DBA wants no tests"
+
+
+@pytest.mark.parametrize(
+    "word", ["unit", "lane", "displaced row", "held", "barrier", "closed", "fold", "quarantine", "lag"]
+)
+def test_words_of_status_and_messages_are_defined(word: str) -> None:
+    text = (ROOT / "docs" / "explanation" / "words.md").read_text()
+    assert len(re.findall(rf"^\| {word} \|", text, re.MULTILINE)) == 1
 
 
 def test_no_heading_offers_a_kind_that_is_refused() -> None:

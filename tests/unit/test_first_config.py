@@ -11,6 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from producer.checks.binlog_server import check_server_settings
+from producer.checks.log_guards import LogFacts, log_findings
 from rowlock.errors import CommandError
 from rowlock.inspect.first_config.config_text import (
     ConfigDraft,
@@ -21,7 +23,7 @@ from rowlock.inspect.first_config.config_text import (
     render_config,
 )
 from rowlock.inspect.first_config.copy_estimate import COPIED_ROWS_PER_S, START_S, CopyEstimate
-from rowlock.inspect.first_config.needed_statements import list_needed_statements
+from rowlock.inspect.first_config.needed_statements import list_needed_settings, list_needed_statements
 from rowlock.inspect.first_config.server_url import SCHEMES, ServerUrl, Side, parse_server_url
 from rowlock.inspect.first_config.table_choice import ChosenTables, ListedTable, TableList, choose_tables
 from schemas.config import yaml_lines
@@ -264,10 +266,9 @@ def test_user_without_rights_chooses_the_database_of_the_url() -> None:
         ('GRANT A TO "U"; GRANT B TO "U"', ['GRANT A TO "U";', 'GRANT B TO "U";']),
         ("SET GLOBAL x = 1; in the server's file, too", ["SET GLOBAL x = 1;  -- in the server's file, too"]),
         ("SET GLOBAL x = ON", ["SET GLOBAL x = ON;"]),
-        (
-            "write log_bin = x into the file and restart it",
-            ["-- write log_bin = x into the file and restart it"],
-        ),
+        ("remove the options and restart it", ["-- remove the options and restart it"]),
+        ("write log_bin = x into the server's configuration and restart it", []),
+        ("SET GLOBAL x = 1; and set it in the server's configuration", []),
         ("correct host and port, start the server", []),
         ("ALTER TABLE … ENGINE=InnoDB, or exclude the table", []),
         ("GRANT REPLICATION CLIENT (MariaDB: BINLOG MONITOR) ON *.* to u", []),
@@ -279,10 +280,44 @@ def test_statements_of_a_remedy(remedy: str, statements: list[str]) -> None:
 
 
 def test_what_needs_a_restart_comes_before_what_a_restart_ends() -> None:
-    remedies = ["SET GLOBAL x = 1;", "write y = 1 into the file and restart it", "GRANT A TO u;"]
+    remedies = ["SET GLOBAL x = 1;", "write y = 1 into the options and restart it", "GRANT A TO u;"]
     assert list_needed_statements([Finding("error", "source b", "x", each) for each in remedies]) == [
-        "-- write y = 1 into the file and restart it", "SET GLOBAL x = 1;", "GRANT A TO u;",
+        "-- write y = 1 into the options and restart it", "SET GLOBAL x = 1;", "GRANT A TO u;",
     ]  # fmt: skip
+
+
+def test_each_needed_setting_is_listed_once_with_the_statements_for_the_running_server() -> None:
+    """The remedies are those of the checks, so that a change of their words is found here."""
+    variables = {
+        "log_bin": "OFF",
+        "binlog_format": "MIXED",
+        "binlog_row_metadata": "MINIMAL",
+        "gtid_mode": "OFF",
+    }
+    urls = ServerUrl("mysql", "b", user="u"), ServerUrl("postgres", "h", user="u", database="hq")
+    source = load_draft(make_draft(*urls, ChosenTables(("a.*",)))).sources["b"]
+    findings = list(check_server_settings(variables, source, "source b"))
+    untested = check_server_settings({**variables, "version": "8.0.36"}, source, "source b")
+    (warning,) = (each for each in untested if "not with this version" in each.message)
+    assert warning.level == "warning"
+    findings += log_findings(LogFacts({"sync_binlog": "0"}), "source b")
+    assert list_needed_statements(findings) == []
+    found = {each.variable: each for each in list_needed_settings(findings + findings)}
+    assert [(name, each.value, each.is_required) for name, each in found.items()] == [
+        ("log_bin", "binlog", True), ("binlog_format", "ROW", True), ("enforce_gtid_consistency", "ON", True),
+        ("gtid_mode", "ON", True), ("binlog_row_metadata", "FULL", False), ("sync_binlog", "1", False),
+    ]  # fmt: skip
+    assert found["log_bin"].statements == ()
+    assert found["gtid_mode"].statements == (
+        "SET GLOBAL gtid_mode = OFF_PERMISSIVE;", "SET GLOBAL gtid_mode = ON_PERMISSIVE;",
+        "SET GLOBAL gtid_mode = ON;",
+    )  # fmt: skip
+    assert found["binlog_format"].statements == (
+        "SET GLOBAL binlog_format = ROW;  -- and reconnect the clients (sessions keep their own value)",
+    )
+    assert found["sync_binlog"].statements == (
+        "SET GLOBAL sync_binlog = 1;  -- after a crash let `rowlock verify` compare",
+    )
 
 
 def test_copy_is_estimated_by_the_measured_rate() -> None:

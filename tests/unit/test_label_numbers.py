@@ -239,7 +239,8 @@ def test_texts_of_debezium_stay_texts_under_a_definition_of_an_earlier_version()
 def test_check_names_tables_of_debezium_with_an_empty_label() -> None:
     (found,) = yield_empty_label_findings("north", [with_column(SET_NUMBER), account_table()])
     assert (found.level, found.place) == ("warning", "source north, table bank.acct")
-    assert found.remedy == UNNAMED_LABEL_REMEDY
+    assert found.remedy.startswith(UNNAMED_LABEL_REMEDY)
+    assert '(append "!' in found.remedy
     assert list(yield_empty_label_findings("north", [account_table()])) == []
 
 
@@ -269,7 +270,8 @@ def test_check_names_tables_that_earlier_versions_wrote_with_the_copy_command() 
 
 def test_check_does_not_offer_to_copy_a_table_of_debezium() -> None:
     (found,) = yield_ambiguous_row_findings([StoredDefinition(with_column(SET))], {("bank", "acct")})
-    assert found.remedy == UNNAMED_LABEL_REMEDY
+    assert found.remedy.startswith(UNNAMED_LABEL_REMEDY)
+    assert '(append "!' in found.remedy
 
 
 @pytest.mark.parametrize("type_", [SET_NUMBER, replace(SET, members=("a", "b"))])

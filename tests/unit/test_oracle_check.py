@@ -192,6 +192,7 @@ WANTED = (
     'CREATE MATERIALIZED VIEW LOG ON "BANK"."ACCT" WITH PRIMARY KEY, SEQUENCE ("V") '
     "INCLUDING NEW VALUES in its place"
 )
+EXCLUDE = 'exclude the table (append "!BANK.ACCT" to the source\'s `tables`, then rowlock reload)'
 LOB_TOO: Answers = {
     "SELECT OWNER, TABLE_NAME, COLUMN_NAME": [*GOOD["SELECT OWNER, TABLE_NAME, COLUMN_NAME"],
     ("BANK", "ACCT", "SCAN", "BLOB", 4000, 0, None, None, "Y", "NO", None)]
@@ -204,21 +205,21 @@ LOB_TOO: Answers = {
     (of_log(YES, YES, NO, NO, NO), "error", "MLOG$_ACCT lacks INCLUDING NEW VALUES", WANTED),
     (of_log(NO, NO, NO, NO, NO), "error", "MLOG$_ACCT lacks PRIMARY KEY, SEQUENCE, INCLUDING NEW VALUES", WANTED),  # noqa: E501
     (of_log(*GOOD_LOG, columns=["V"]), "error", "MLOG$_ACCT lacks column ID", WANTED),
-    (of_log(YES, YES, YES, NO, YES), "error", "MLOG$_ACCT is a staging log (FOR SYNCHRONOUS REFRESH)", "exclude the table, or drop that log"),  # noqa: E501
+    (of_log(YES, YES, YES, NO, YES), "error", "MLOG$_ACCT is a staging log (FOR SYNCHRONOUS REFRESH)", f"{EXCLUDE}, or drop that log"),  # noqa: E501
     (of_log(*GOOD_LOG, columns=["ID"]), "warning", "its log MLOG$_ACCT has keys only", "no action if that is acceptable"),  # noqa: E501
     (
         LOB_TOO,
         "warning",
         "materialized view logs do not contain SCAN",
-        "no action if that is acceptable; otherwise exclude the table",
+        f"no action if that is acceptable; otherwise {EXCLUDE}",
     ),
     ({"SELECT B.OWNER": [("BANK", "ACCT", "SALES_MV", 3)]}, "error", ("other materialized views "
-    "use its log too (SALES_MV)"), "drop them, or exclude the table"),
-    ({"SELECT B.OWNER": [("BANK", "ACCT", None, 3)]}, "error", "MVIEW_ID 3, which is not registered", "drop them, or exclude the table"),  # noqa: E501
+    "use its log too (SALES_MV)"), f"drop them, or {EXCLUDE}"),
+    ({"SELECT B.OWNER": [("BANK", "ACCT", None, 3)]}, "error", "MVIEW_ID 3, which is not registered", f"drop them, or {EXCLUDE}"),  # noqa: E501
     ({"SELECT COUNT(*) FROM GV$INSTANCE": [(2,)]}, "error", "several instances (RAC) write its log", WANTED.replace("SEQUENCE", "SEQUENCE, COMMIT SCN")),  # noqa: E501
     ({"SELECT P.OBJECT_OWNER": [("BANK", "ACCT", "BRANCH")]}, "error", ("row level policies (BRANCH) "
     "may hide rows of it"), "GRANT EXEMPT ACCESS POLICY"),
-    ({"SELECT C.OWNER": []}, "error", "it has no primary key", "exclude the table, or change it"),
+    ({"SELECT C.OWNER": []}, "error", "it has no primary key", f"{EXCLUDE}, or change it"),
 ])  # fmt: skip
 def test_each_thing_that_is_wrong_with_a_table_is_said_with_its_remedy(
     answers: Answers, level: str, message: str, remedy: str

@@ -139,9 +139,7 @@ def test_a_column_without_a_decoder_has_a_remedy() -> None:
     column = ColumnType(kind=Kind.TEXT, charset="klingon")
     with pytest.raises(UndecodableRow) as refused:
         build_column_format(0, ColumnMap(type=type_codes.BLOB, metadata=2, nullable=True), column)
-    assert (
-        refused.value.problem.remedy == "convert the column to utf8mb4 (or leave the table out of `tables`)"
-    )
+    assert refused.value.problem.remedy == "convert the column to utf8mb4 (or exclude the table)"
 
 
 def test_an_event_that_can_mean_two_things_has_a_remedy_before_the_copy() -> None:

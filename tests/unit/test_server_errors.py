@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ import psycopg
 import pymysql
 import pytest
 from click.testing import CliRunner
+from pydantic import SecretStr
 from pymysql.constants import CR, ER
 from sqlalchemy.exc import NoSuchTableError
 
@@ -32,8 +34,8 @@ from consumer.targets.mysql.errors import CONNECTION_LOST, get_error_class, get_
 from consumer.targets.mysql.errors import build_consumer_error as mysql_error
 from consumer.targets.oracle.errors import build_consumer_error as oracle_error
 from consumer.targets.postgres.connection import PostgresLink
+from consumer.targets.postgres.errors import build_connect_error, describe_server_error, parse_sqlstate
 from consumer.targets.postgres.errors import build_consumer_error as postgres_error
-from consumer.targets.postgres.errors import describe_server_error, parse_sqlstate
 from consumer.targets.postgres.errors import get_error_class as get_postgres_class
 from consumer.targets.shared.inspection import open_inspector
 from producer.checks import binlog_server
@@ -43,15 +45,19 @@ from producer.sources.source_session import source_errors
 from rowlock.commands.options import report_command_errors
 from rowlock.views import server_versions
 from rowlock.views.target import read_known_topics, read_known_units
+from schemas.config.model import TargetConfig
+from schemas.config.secrets import PlacedSecret
 from schemas.errors import ServerConnectError, UnsupportedServerError
 from schemas.findings import Finding
-from schemas.io import mysql_connection
+from schemas.io import mysql_connection, oracle_connection
 from schemas.io.server_errors import (
     OLDEST_POSTGRES,
+    TESTED_VERSIONS,
     UNKNOWN_OBJECT_CODES,
     UNKNOWN_THERE,
     choose_mysql_remedy,
     explain_mysql_version_refusal,
+    explain_untested_version,
     explain_version_refusal,
     format_mysql_error,
     name_catalog_read,
@@ -237,6 +243,94 @@ def test_a_login_that_postgres_refuses_is_known_by_its_message(message: str, sta
     assert parse_sqlstate(failed) == state
 
 
+def test_an_error_of_connecting_to_postgres_has_the_servers_text_once_and_names_the_password() -> None:
+    """libpq has a line for each attempt: with TLS and without, at each address."""
+    refused = 'failed: FATAL:  password authentication failed for user "u"'
+    at = 'connection to server at "127.0.0.1", port 5432'
+    error = psycopg.OperationalError(f"connection failed: {at} {refused}\n{at} {refused}\n")
+    target = TargetConfig(
+        type="postgres", host="h", user="u", database="d", password=SecretStr("x")
+    ).model_copy(update={"password": PlacedSecret("x", "the file hq.password")})
+    found = build_connect_error(error, "u@h", target).problem
+    assert found.what == f"u@h: {at} {' '.join(refused.split())} (28P01)"
+    assert (
+        "correct them (the password was read from the file hq.password), or create the user" in found.remedy
+    )
+    second = f"{at.replace('127.0.0.1', '::1')} {refused}"
+    error = psycopg.OperationalError(f"connection failed: {at} {refused}\n{second}\n")
+    assert build_connect_error(error, "u@h", target).problem.what.count("FATAL") == 2
+
+
+@pytest.mark.parametrize(
+    "explain",
+    [
+        lambda secret: mysql_connection._explain_connect_error(REFUSED, "u", "h", 1, secret).problem.action,
+        lambda secret: (
+            binlog_server._build_unread_finding(
+                "source s", SimpleNamespace(host="h", port=1, user="u", password=secret), REFUSED
+            ).remedy
+        ),
+        lambda secret: (
+            oracle_connection._explain_connect_error(
+                oracledb.DatabaseError(SimpleNamespace(full_code="ORA-01017", message="no")),
+                SimpleNamespace(host="h", port=1, user="u", database="d", password=secret),
+            ).problem.action
+        ),
+    ],
+    ids=["mysql", "source", "oracle"],
+)
+def test_remedy_of_a_refused_log_in_names_where_the_password_was_read(explain: Any) -> None:
+    place = "the environment variable HQ_PASSWORD"
+    assert f" (the password was read from {place})" in explain(PlacedSecret("x", place))
+    assert "was read" not in explain(SecretStr("x"))
+
+
+REFUSED = pymysql.err.OperationalError(1045, "Access denied for user 'u'@'10.0.0.7'")
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "seen"),
+    [
+        ("mariadb", "11.4.5-MariaDB-log", None),
+        ("mariadb", "5.5.5-11.4.5-MariaDB", None),
+        (
+            "mariadb",
+            "10.11.6-MariaDB-0+deb12u1",
+            "MariaDB 10.11.6; rowlock was tested with MariaDB 11.4",
+        ),
+        ("mariadb", "11.40.1-MariaDB", "MariaDB 11.40.1;"),
+        ("mysql", "9.7.0", None),
+        ("mysql", "8.0.36-28", "MySQL 8.0.36; rowlock was tested with MySQL 9.7, not"),
+        ("postgres", "18.1", None),
+        ("postgres", "18beta1", None),
+        (
+            "postgres",
+            "15.10 (Debian 15.10-0+deb12u1)",
+            "PostgreSQL 15.10; rowlock was tested with",
+        ),
+        ("oracle", "19.3", None),
+        ("mysql", "", None),
+    ],
+)
+def test_version_that_was_not_tested_is_named_with_the_tested_one(
+    kind: str, version: str, seen: str | None
+) -> None:
+    found = explain_untested_version(kind, version)
+    assert (found is None) == (seen is None)
+    assert found is None or found.what.startswith(f"the server is {seen}")
+
+
+def test_tested_versions_are_those_of_readme() -> None:
+    lines = (Path(__file__).resolve().parents[2] / "README.md").read_text().splitlines()
+    source, target = (
+        next(each for each in lines if each.startswith(f"| {x} |")) for x in ("source", "target")
+    )
+    for kind, (product, numbers) in TESTED_VERSIONS.items():
+        shown = f"{product} {'.'.join(map(str, numbers))}"
+        assert re.search(rf"{shown}\b", target)
+        assert kind == "postgres" or re.search(rf"{shown}\b", source)
+
+
 #: Errors of MySQL that end the connection.
 ENDS = [
     ER.SERVER_SHUTDOWN, ER.NORMAL_SHUTDOWN, ER.SHUTDOWN_COMPLETE, ER.ABORTING_CONNECTION,
@@ -393,7 +487,7 @@ def test_refused_connection_to_mysql_has_a_remedy_and_is_retried_if_it_may_end(
     code: int, remedy: str, transient: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mysql_connection, "explain_wrong_service", lambda *_: None)
-    error = mysql_connection._explain_connect_error(pymysql.err.OperationalError(code, "x"), "u", "h", 1)
+    error = mysql_connection._explain_connect_error(pymysql.err.OperationalError(code, "x"), "u", "h", 1, "")
     assert remedy in error.problem.action
     assert error.transient is transient
 
@@ -406,9 +500,9 @@ def test_refused_login_on_the_server_s_own_host_names_the_anonymous_user(
     """A new MariaDB takes ''@'localhost' for rowlock@'%' there, with another password."""
     text = f"Access denied for user 'rowlock'@'{host}' (using password: YES)"
     error = pymysql.err.OperationalError(code, text)
-    source: Any = SimpleNamespace(host="127.0.0.1", port=1, user="rowlock")
+    source: Any = SimpleNamespace(host="127.0.0.1", port=1, user="rowlock", password="")
     remedies = [
-        mysql_connection._explain_connect_error(error, "rowlock", "127.0.0.1", 1).problem.remedy,
+        mysql_connection._explain_connect_error(error, "rowlock", "127.0.0.1", 1, "").problem.remedy,
         binlog_server._build_unread_finding("source s", source, error).remedy,
     ]
     assert ["DROP USER ''@'localhost'" in each for each in remedies] == [is_named, is_named]

@@ -29,6 +29,7 @@ from producer.stops import (
     merge_table_stops,
 )
 from producer.tables import BegunCopy, CapturedTables, TableState, TopicState, format_table_name
+from schemas.findings import COPY_EACH
 from schemas.problems import decode_problem
 from schemas.table.model import Table
 from schemas.table.names import EXACT, find_meant_tables
@@ -92,6 +93,12 @@ def test_a_stop_never_stands_where_readers_drop_it(cause: int, ceiling: int | No
 
 def test_tables_of_one_topic_stop_at_places_of_their_own() -> None:
     assert len({CAUSE.build_stop_position(number) for number in range(5)}) == 5
+
+
+def test_the_remedy_names_the_entry_that_excludes_the_table() -> None:
+    error = TableStoppedError(None, "value", "a value", f"exclude the table, or {COPY_EACH}")
+    exclude = 'exclude the table (append "!bank.acct" to the source\'s `tables`, then rowlock reload)'
+    assert CAUSE.build_table_stop(ACCT, error).remedy == f"{exclude}, or rowlock copy bank.acct"
 
 
 def test_the_reason_names_the_table() -> None:

@@ -26,6 +26,9 @@ _HEAD = """\
 What `rowlock check`, `status`, REST and the logs print when a person has to act, and what to do about it. An
 ellipsis replaces a name or a value. Search this page for the words of a message that do not belong to your
 system. What each problem stops is described in [what stops what](../explanation/what-stops-what.md).
+
+*Exclude the table* means: append `"!database.table"` to the source's `tables` in the
+[configuration](configuration.md), then `rowlock reload`. The message itself names the entry.
 """
 #: Title → folders whose problems it has. The first that fits has the problem.
 _CHAPTERS = (
@@ -86,6 +89,8 @@ class _TextReader:
 
     def read_text(self, node: ast.expr) -> str | None:
         match node:
+            case ast.Call(func=ast.Name(id="add_exclusion" | "add_secret_place"), args=[remedy, *_]):
+                return self.read_text(remedy)
             case ast.Constant(value=str(text)):
                 return text
             case ast.JoinedStr(values=parts):

@@ -96,8 +96,8 @@ def report_missing_rights(missing: list[MissingRight], place: str) -> list[Findi
 
 
 def check_session(session: SqlSession, place: str) -> list[Finding]:
-    """Return the findings about what the user of a target may do beyond its tables, and about the
-    durability of commits.
+    """Return the findings about what the user of a target may do beyond its tables, the durability of
+    commits, and the server's version.
     """
     try:
         session.probe_blockers()
@@ -109,8 +109,12 @@ def check_session(session: SqlSession, place: str) -> list[Finding]:
                 "error", place, error.problem.what, error.problem.action or "do what the message describes"
             )
         ]
-    risk = session.probe_durability()
-    return [] if risk is None else [Finding(risk.level, place, risk.message, risk.remedy)]
+    found = []
+    if (risk := session.probe_durability()) is not None:
+        found.append(Finding(risk.level, place, risk.message, risk.remedy))
+    if (untested := session.explain_untested_version()) is not None:
+        found.append(Finding("warning", place, untested.what, untested.remedy))
+    return found
 
 
 def _check_shared_target(table: Table, added: tuple[str, ...], sources: int) -> list[Finding]:

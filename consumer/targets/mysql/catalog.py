@@ -34,6 +34,7 @@ from consumer.targets.shared.numbering import choose_first_number
 from consumer.targets.sql import qualify_table, render_placeholders
 from schemas.errors import SchemaError, TableNotFoundError
 from schemas.io import mysql_catalog
+from schemas.io.server_errors import explain_untested_version
 from schemas.problems import Problem
 from schemas.table.collations import Choose, make_collation_chooser, make_key_collation_chooser
 from schemas.table.model import Column, IndexPart, Key, Row, Table, UniqueIndex
@@ -99,6 +100,11 @@ class MySqlTargetCatalog(KeyedReads):
     def find_durability_risk(self) -> Remark | None:
         self._link.connect()
         return find_durability_risk(self._link)
+
+    def explain_untested_version(self) -> Problem | None:
+        self._link.connect()
+        version = str(self._link.execute("SELECT VERSION()", [])[0][0])
+        return explain_untested_version("mariadb" if "mariadb" in version.lower() else "mysql", version)
 
     def create_statements(self, table: Table) -> list[str]:
         place = f"{table.db}.{table.name}"

@@ -110,7 +110,7 @@ class MySqlLink:
         target = self._target
         try:
             self._raw = connect_mysql(
-                target.host, target.port, target.user, target.password.get_secret_value(), target.database,
+                target.host, target.port, target.user, target.password, target.database,
                 read_timeout=READ_TIMEOUT_S, write_timeout=READ_TIMEOUT_S, program_name=self._name[:63],
                 **build_tls_arguments(target),
             )  # fmt: skip

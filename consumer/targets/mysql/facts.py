@@ -81,7 +81,7 @@ def find_durability_risk(link: MySqlLink) -> Remark | None:
             "commits that readers have already seen; rowlock applies them again, but readers see "
             "rows go back meanwhile"
         ),
-        "SET GLOBAL innodb_flush_log_at_trx_commit = 1",
+        "SET GLOBAL innodb_flush_log_at_trx_commit = 1; and set it in the server's configuration",
         level="warning",
     )
 

@@ -20,6 +20,8 @@ from consumer.errors import (
     UniqueViolationError,
 )
 from consumer.targets.postgres.rights import grant_for
+from schemas.config.model import TargetConfig
+from schemas.config.secrets import add_secret_place
 from schemas.io.certificates import explain_refused_certificate
 from schemas.io.refused_logins import CORRECT_LOGIN
 from schemas.io.server_errors import UNKNOWN_THERE, name_catalog_read
@@ -91,9 +93,15 @@ def describe_server_error(error: psycopg.Error, state: str) -> str:
     """
     primary, detail = error.diag.message_primary, error.diag.message_detail
     if primary is None:
-        return " ".join(str(error).split())
+        return "; ".join(dict.fromkeys(_split_connect_error(str(error))))
     whole = primary if detail is None or state[:2] in _WITH_VALUES else f"{primary} ({detail})"
     return " ".join(whole.split())
+
+
+def _split_connect_error(text: str) -> list[str]:
+    """Return the lines of an error of libpq: one for each attempt, with TLS and without, at each address."""
+    lines = text.removeprefix("connection failed: ").splitlines()
+    return [" ".join(line.split()) for line in lines if line.strip()]
 
 
 _NOT_CONNECTED = "start the server, or correct host, port, user, password, database and tls of the target"
@@ -140,10 +148,13 @@ def build_consumer_error(error: psycopg.Error, where: str, user: str, hint: str 
     return kind(message, remedy)
 
 
-def build_connect_error(error: psycopg.Error, where: str, user: str) -> ConsumerError:
+def build_connect_error(error: psycopg.Error, where: str, target: TargetConfig) -> ConsumerError:
     """Return the consumer's error of a connection that was not made. It always has a remedy."""
     if (remedy := explain_refused_certificate(error)) is not None:
         message = f"{where}: a certificate is refused: {describe_server_error(error, '')}"
         return TargetConfigError(message, remedy)
-    found = build_consumer_error(error, where, user)
-    return found if found.problem.action else type(found)(found.problem.what, _NOT_CONNECTED)
+    found = build_consumer_error(error, where, target.user)
+    if isinstance(found, MissingGrantError):
+        return found
+    remedy = add_secret_place(found.problem.remedy or _NOT_CONNECTED, target.password)
+    return type(found)(found.problem.what, remedy)

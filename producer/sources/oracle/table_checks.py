@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from producer.sources.oracle.sql import TableName, quote_names
 from producer.sources.oracle.types import OracleColumn, build_column_form, can_be_logged
-from producer.sources.survey import MISSING, ExaminedTable
+from producer.sources.survey import MISSING, ExaminedTable, refuse_table
 from schemas.errors import UnsupportedTypeError
+from schemas.findings import add_exclusion
 from schemas.problems import Problem
 from schemas.table.model import Column, IndexPart, Table, UniqueIndex
 
@@ -98,7 +99,8 @@ class LoggedTable(NamedTuple):
             "poll: an event may have a later value, and has no earlier one; a change through a locator "
             "(DBMS_LOB.WRITE) may leave no row in the log, and is then not captured"
         )
-        return seen, "no action if that is acceptable; otherwise exclude the table"
+        remedy = "no action if that is acceptable; otherwise exclude the table"
+        return seen, add_exclusion(remedy, self.table.db, self.table.name)
 
 
 def judge_oracle_table(
@@ -126,23 +128,23 @@ def judge_oracle_table(
             "missing or taken for deleted"
         )
         remedy = "GRANT EXEMPT ACCESS POLICY to rowlock's user, or exclude the table"
-        return ExaminedTable(None, Problem(f"{place}: {seen}", remedy)), None
+        return refuse_table(name, Problem(f"{place}: {seen}", remedy)), None
     kept = [column for column in own if not column.virtual]
     try:
         built = _build_columns(kept)
         key, unique = _build_keys(name, constraints, kept)
     except UnsupportedTypeError as error:
-        return ExaminedTable(None, Problem(f"{place}: {error}", "exclude the table, or change it")), None
+        return refuse_table(name, Problem(f"{place}: {error}", "exclude the table, or change it")), None
     refused = log_refusal(name, kept, key.columns, log=log, all_columns=columns, views=views, unique=unique)
     if log is None or refused is not None:
-        return ExaminedTable(None, refused and refused.add_place(place)), None
+        return refuse_table(name, refused.add_place(place)) if refused else MISSING, None
     table = Table(db=name[0], name=name[1], columns=built, key=key, unique=unique)
     extra, unlogged = _find_extra_columns(log, columns), _find_unlogged_columns(log, kept, columns)
     keys_only = bool(unlogged) and _has_keys_only(log, kept, key.columns, columns)
     if several and COMMIT_SCN not in extra:
         statement = build_log_statement(name, _list_required_columns(kept, key.columns), ", COMMIT SCN")
         what = f"{place}: {explain_unordered_log(log.table)}"
-        return ExaminedTable(None, Problem(what, f"{statement} in its place")), None
+        return refuse_table(name, Problem(what, f"{statement} in its place")), None
     return ExaminedTable(table, None), LoggedTable(table, log.log, extra, tuple(kept), unlogged, keys_only)
 
 

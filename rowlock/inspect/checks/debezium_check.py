@@ -16,14 +16,15 @@ from rowlock.views.source import source_connection
 from rowlock.views.topic_settings import TopicSettings
 from schemas.config.model import Config
 from schemas.errors import SchemaError, ServerConnectError
-from schemas.findings import Finding, build_error_finding
+from schemas.findings import Finding, add_exclusion, build_error_finding
 from schemas.io.mysql_foreign_keys import list_cascading_foreign_keys
+from schemas.io.server_errors import explain_untested_version
 from schemas.table.model import NUMBERED, Table
 from schemas.table.names import format_table_text
 from schemas.topic_rules import explain_compaction_refusal, partitions_refusal
 from schemas.wire.debezium import format_debezium_topic
 
-UNNAMED_LABEL_REMEDY = "give the empty label a name at the source, or take the table out of `tables`"
+UNNAMED_LABEL_REMEDY = "give the empty label a name at the source, or exclude the table"
 _COMPRESSION = "SHOW GLOBAL VARIABLES LIKE 'binlog_transaction_compression'"
 
 
@@ -52,7 +53,7 @@ def _yield_shared_topic_findings(name: str, topics: dict[str, list[str]]) -> Ite
                 f"source {name}",
                 f"{', '.join(places)} all go to the topic {topic}: Debezium writes '_' for "
                 "what Kafka refuses in a name",
-                "take all but one out of `tables`",
+                'exclude all but one (append "!database.table" of each other one to the source\'s `tables`)',
             )
 
 
@@ -86,14 +87,19 @@ def _yield_server_findings(config: Config, name: str, tables: Sequence[Table]) -
 def _yield_setting_findings(config: Config, name: str, tables: Sequence[Table]) -> Iterator[Finding]:
     with source_connection(config.sources[name], name) as conn:
         with conn.cursor() as cursor:
+            cursor.execute("SELECT VERSION()")
+            version = str((cursor.fetchone() or ("",))[0])
             cursor.execute(_COMPRESSION)
             found = cursor.fetchone()
+        if (untested := explain_untested_version(config.sources[name].type, version)) is not None:
+            yield Finding("warning", f"source {name}", untested.what, untested.remedy)
         for table in tables:
             place = f"source {name}, table {table.db}.{table.name}"
             try:
                 cascades = list_cascading_foreign_keys(conn, table.db, table.name)
             except SchemaError as error:
-                yield Finding("warning", place, error.problem.what, error.problem.action)
+                remedy = add_exclusion(error.problem.action, table.db, table.name)
+                yield Finding("warning", place, error.problem.what, remedy)
                 continue
             if cascades:
                 yield Finding(
@@ -101,8 +107,11 @@ def _yield_setting_findings(config: Config, name: str, tables: Sequence[Table]) 
                     place,
                     f"foreign keys change its rows ({'; '.join(cascades)}), which MariaDB, and MySQL before "
                     "9.6, do not log: Debezium does not see it either",
-                    "use NO ACTION and change the child rows in the application, or "
-                    "take the table out of `tables`",
+                    add_exclusion(
+                        "use NO ACTION and change the child rows in the application, or exclude the table",
+                        table.db,
+                        table.name,
+                    ),
                 )
     if found is not None and str(found[1]).upper() in ("ON", "1"):
         yield Finding(
@@ -110,8 +119,8 @@ def _yield_setting_findings(config: Config, name: str, tables: Sequence[Table]) 
             f"source {name}",
             "binlog_transaction_compression is ON: Debezium gives all rows of a transaction one position "
             "then, and their duplicates cannot be distinguished from other rows",
-            "SET GLOBAL binlog_transaction_compression = OFF; sessions that are "
-            "connected go on as they began",
+            "SET GLOBAL binlog_transaction_compression = OFF; and set it in the server's configuration; "
+            "sessions that are connected go on as they began",
         )
 
 
@@ -147,5 +156,5 @@ def yield_empty_label_findings(name: str, tables: Sequence[Table]) -> Iterator[F
                 f"source {name}, table {format_table_text(table.db, table.name)}",
                 f"column {', '.join(columns)} has an empty label, and Debezium writes labels: a text that "
                 "can mean two values stops the table",
-                UNNAMED_LABEL_REMEDY,
+                add_exclusion(UNNAMED_LABEL_REMEDY, table.db, table.name),
             )

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from consumer.tables.stored import StoredDefinition
 from rowlock.inspect.checks.debezium_check import UNNAMED_LABEL_REMEDY
-from schemas.findings import Finding, format_copy_remedy
+from schemas.findings import Finding, add_exclusion, format_copy_remedy
 from schemas.table.model import list_ambiguous_columns
 from schemas.table.names import format_table_text
 
@@ -28,5 +28,5 @@ def yield_ambiguous_row_findings(
                 f"table {format_table_text(*place)}",
                 f"column {', '.join(columns)} has an empty label, and the target's rows were written as "
                 "labels, which can mean two values: some may be wrong",
-                UNNAMED_LABEL_REMEDY if place in debezium else copy_remedy,
+                add_exclusion(UNNAMED_LABEL_REMEDY, *place) if place in debezium else copy_remedy,
             )

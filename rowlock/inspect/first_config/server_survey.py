@@ -15,7 +15,7 @@ from producer.sources.known import load_source_database
 from producer.sources.protocols import SourceDatabase
 from producer.sources.survey import MISSING
 from rowlock.errors import CommandError
-from rowlock.inspect.first_config.needed_statements import list_needed_statements
+from rowlock.inspect.first_config.needed_statements import has_needed_changes
 from rowlock.inspect.first_config.server_url import ServerUrl
 from rowlock.inspect.first_config.table_choice import ListedTable, TableList
 from rowlock.views.source import estimate_tables
@@ -79,7 +79,7 @@ def read_source(config: Config, name: str) -> SurveyedSource:
     database = load_source_database(config, name)
     try:
         found = database.check_source()
-        if found.tables is None and not list_needed_statements(found.findings):
+        if found.tables is None and not has_needed_changes(found.findings):
             problem = merge_findings([each for each in found.findings if each.level == "error"])
             raise CommandError.from_problem(problem)
         listed = TableList(())

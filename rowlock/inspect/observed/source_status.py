@@ -7,14 +7,17 @@ last watermark was.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
+from msgspec.structs import replace
 
 from coordinator.server.operators.copies import CopyRow
 from rowlock.inspect.placement import START, Placement, PlacementRow
 from rowlock.views.copy_desk import copy_rows, explain_remedy
 from schemas.problems import decode_problem
+from schemas.table.patterns import build_loose_selection
 from schemas.wire.position import Position
 from schemas.wire.records import SNAPSHOT_COMPLETE, TableStop, Watermark
 
@@ -83,8 +86,10 @@ def judge_source(
     now_ms: int,
     placement: Placement | None = None,
     row: PlacementRow | None = None,
+    *,
+    patterns: Sequence[str] = ("*.*",),
 ) -> SourceStatus:
-    """Return the status of a source.
+    """Return the status of a source. `patterns`: its `tables:`.
 
     `row`: its capture unit as REST returns it; None: the coordinator has none. `placement` None: not
     read.
@@ -115,8 +120,22 @@ def judge_source(
         reason=why.reason,
         remedy=why.remedy,
         tables=list_uncaptured_tables(seen),
-        copies=tuple(row for row in copy_rows({name: seen}) if row.phase != "done"),
+        copies=_list_copies(name, seen, patterns),
     )
+
+
+def _list_copies(name: str, seen: Watermark, patterns: Sequence[str]) -> tuple[CopyRow, ...]:
+    """Return the copies that are not complete, but none that was refused or cancelled of an excluded table:
+    nothing is left to do about it.
+    """
+    is_selected = build_loose_selection(tuple(patterns))
+    shown = {
+        table: state
+        for table, state in seen.copies.items()
+        if state.phase not in ("refused", "cancelled") or is_selected(state.db, state.table)
+    }
+    rows = copy_rows({name: replace(seen, copies=shown)})
+    return tuple(row for row in rows if row.phase != "done")
 
 
 def explain_placement(placement: Placement | None, row: PlacementRow | None) -> StateReason | None:
