@@ -112,8 +112,9 @@ def test_a_run_that_starts_is_not_one_without_a_coordinator(
 
 
 def test_a_coordinator_that_cannot_be_reached_is_shown_at_once(
-    reader: LiveReader, system: FakeSystem
+    reader: LiveReader, system: FakeSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(reader_module, "COORDINATOR_START_S", 600.0)
     system.placement = lambda: Placement(problem="c1 is out of reach", known=False)
     reader.start()
     until(lambda: reader.get_snapshot().failure == "c1 is out of reach", "a failure")
