@@ -74,7 +74,6 @@ lint: $(STAMP) ## ruff, mypy, and the layers of imports
 
 docs: $(STAMP) ## the documentation as a site, build/site/index.html; a warning is an error
 	@$(BIN)/python -m sphinx -W --keep-going -n -q -c docs -d build/doctrees . build/site
-	@echo '<meta http-equiv="refresh" content="0; url=docs/README.html">' > build/site/index.html
 
 bench: $(STAMP) ## the measurements of docs/benchmarks.md
 	@$(BIN)/python -m bench $(ARGS)

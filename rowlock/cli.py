@@ -80,6 +80,9 @@ for _command in COMMANDS:
 main.add_command(init)
 
 
+STOPPED = "rowlock: stopped; start it again with `rowlock run`, and it continues where it ended"
+
+
 @main.command()
 @config_option
 @click.option(
@@ -105,7 +108,19 @@ def run(config_file: Path, until_caught_up: bool) -> None:
     provide_spark_jars()
     goal = CaughtUpGoal(config, _print_error_line) if until_caught_up else None
     with reload_on_hangup(config), _show_progress(config) as use_config:
-        sys.exit(run_processes(config, goal, without=without, use_config=use_config))
+        code = run_processes(config, goal, without=without, use_config=use_config)
+    if code == FINE and not until_caught_up:
+        _print_stopped()
+    sys.exit(code)
+
+
+def _print_stopped() -> None:
+    """Tell a person how the run goes on; a program that reads JSON lines knows by the exit code."""
+    from rowlock.processes.log import choose_log_style
+
+    if choose_log_style() == "console":
+        _print_error_line(STOPPED)
+        complete_printed_commands(STOPPED)
 
 
 @contextlib.contextmanager
@@ -234,16 +249,17 @@ def status(config_file: Path, output: str, watch: bool) -> None:
 
     reader = StatusReader(config)
     try:
-        healthy = _show_status(reader, output)
+        healthy = _show_status(reader, output, repeats=watch)
         while watch:
             time.sleep(2)
-            healthy = _show_status(reader, output)
+            healthy = _show_status(reader, output, repeats=watch)
     finally:
         reader.close()
     sys.exit(FINE if healthy else FINDING)
 
 
-def _show_status(reader: Any, output: str) -> bool:
+def _show_status(reader: Any, output: str, *, repeats: bool) -> bool:
+    """Print the status and return whether all runs. `repeats`: on a terminal, it replaces the one before."""
     from rowlock.commands.tables import (
         build_running_copies_table,
         build_sources_table,
@@ -259,7 +275,7 @@ def _show_status(reader: Any, output: str) -> bool:
         click.echo(json.dumps(seen.as_dict()))
         return healthy
     out = make_console()
-    if out.is_terminal:
+    if repeats and out.is_terminal:
         out.clear()
     out.print(build_sources_table(seen))
     out.print(build_unit_status_table(seen))

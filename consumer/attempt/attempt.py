@@ -143,7 +143,11 @@ class Attempt:
         lost.add_context(None if stored is None else (stored.table.db, stored.table.name), -1)
         yield from state.close()
         yield from move_to_new_topic(self.spec, state.progress, stored, lost, topic_id)
-        log.info("unit continues in a new topic", topic=self.spec.unit.topic, skipped=lost.seen[:300])
+        log.info(
+            "unit continues with a copy of its whole table",
+            topic=self.spec.unit.topic,
+            reason=lost.seen[:300],
+        )
 
     # --- the attempt's end
 

@@ -122,8 +122,8 @@ def find_lost_offsets(rows: Sequence[LaneProgress], topic_id: str, end: int) -> 
     highest = max(row.offset for row in rows) + 1
     if stored and stored != topic_id:
         return CopyNeededError(
-            f"the Kafka topic is not the one that was applied (id {topic_id}, applied {stored}): it "
-            "was deleted and created again, and the events that were not applied are lost",
+            f"the topic was deleted and created again in Kafka (its id is {topic_id}, {stored} was applied), "
+            "so Kafka no longer has the events that the target had not applied yet",
             cause="topic-lost", after=-1,
         )  # fmt: skip
     if highest > end:

@@ -51,6 +51,12 @@ logger.task.name = org.apache.spark.scheduler
 logger.task.level = error
 logger.executor.name = org.apache.spark.executor
 logger.executor.level = error
+logger.conf.name = org.apache.spark.SparkConf
+logger.conf.level = warn
+logger.conf.filter.folder.type = RegexFilter
+logger.conf.filter.folder.regex = Note that spark\\.local\\.dir will be overridden .*
+logger.conf.filter.folder.onMatch = DENY
+logger.conf.filter.folder.onMismatch = NEUTRAL
 """
 
 

@@ -141,6 +141,8 @@ class Lose:
     """The term has ended; its remaining writes are dropped."""
 
     why: str
+    is_resignation: bool = False
+    """Whether this candidate was asked to give it up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,4 +225,8 @@ def _fence_candidate(state: Election, why: str) -> Stepped:
 
 
 def _resign_term(state: Election, why: str) -> Stepped:
-    return replace(state, phase=ElectionPhase.FENCED, rev=0), (Lose(why), GiveUp(state.rev), Discard(why))
+    return replace(state, phase=ElectionPhase.FENCED, rev=0), (
+        Lose(why, is_resignation=True),
+        GiveUp(state.rev),
+        Discard(why),
+    )

@@ -151,8 +151,8 @@ class ControlLog:
                 self._writer.queue_claim()
             case Elect(rev):
                 self._begin_term(rev)
-            case Lose(why):
-                self._end_term(why)
+            case Lose(why, is_resignation):
+                self._end_term(why, is_resignation=is_resignation)
             case GiveUp(rev):
                 self._writer.give_up(rev)
             case Discard(why):
@@ -166,10 +166,13 @@ class ControlLog:
         self._writer.begin_term(rev, fold.records, fold.base, fold.end, fold.size)
         self._on_event(Elected(rev, dict(fold.records), self._writer.transactions.claimed_at))
 
-    def _end_term(self, why: str) -> None:
+    def _end_term(self, why: str, *, is_resignation: bool) -> None:
         rev, self._led = self._led, 0
         self._writer.end_term()
-        log.warning("term lost", rev=rev, reason=why)
+        if is_resignation:
+            log.info("resigned", rev=rev, reason=why)
+        else:
+            log.warning("term lost", rev=rev, reason=why)
         self._on_event(Lost(rev, why))
 
     def _announce_leader(self) -> None:

@@ -1,4 +1,4 @@
-"""The display of a download: a bar on a terminal, two plain lines elsewhere."""
+"""The display of a download: a bar on a terminal, a plain line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
+
+LINE_EVERY_S = 10.0
+"""Seconds between two lines about a download that goes on."""
 
 
 def measure_folder_size(folder: Path) -> int:
@@ -27,7 +30,7 @@ def watch_process(what: str, process: subprocess.Popen[bytes], total: int, done:
     if console.is_terminal:
         _show_bar(console, what, process, total, done)
     else:
-        _print_lines(console, what, process, total)
+        _print_lines(console, what, process, total, done)
 
 
 def _show_bar(
@@ -44,10 +47,14 @@ def _show_bar(
         progress.update(task, completed=total)
 
 
-def _print_lines(console: Console, what: str, process: subprocess.Popen[bytes], total: int) -> None:
+def _print_lines(
+    console: Console, what: str, process: subprocess.Popen[bytes], total: int, done: Callable[[], int]
+) -> None:
     begun = time.monotonic()
     console.print(f"{what} ({total / 1e6:.0f} MB)", highlight=False)
-    process.wait()
+    while not _wait_for_end(process, LINE_EVERY_S):
+        arrived = min(done(), total)
+        console.print(f"{what}: {arrived / 1e6:.0f} of {total / 1e6:.0f} MB", highlight=False)
     console.print(f"{what}: ended after {time.monotonic() - begun:.0f} s", highlight=False)
 
 

@@ -254,7 +254,10 @@ class SnapshotScheduler:
                 case chunks.SnapshotDone():
                     name = job.table.name
                     self.tables.finish_table(name)
-                    _log.info("snapshot completed", source=self._context.name, table=format_table_name(name))
+                    if effects != [effect]:  # alone, it means that an earlier process completed the snapshot
+                        _log.info(
+                            "snapshot completed", source=self._context.name, table=format_table_name(name)
+                        )
 
     def take_refused(self) -> list[tuple[TableName, str]]:
         """Return the tables with conditions that the source has rejected since the last call, and why."""

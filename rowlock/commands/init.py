@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -25,10 +25,13 @@ from rowlock.commands.options import (
 if TYPE_CHECKING:
     from rowlock.commands.init_questions import Password, Questioner
     from rowlock.inspect.first_config.config_text import ConfigDraft
+    from rowlock.inspect.first_config.server_survey import SurveyedServer
     from rowlock.inspect.first_config.server_url import ServerUrl
     from schemas.config.model import Config
 
 USUAL_BROKER = "127.0.0.1:9092"
+PASSWORD_TRIES = 3
+T = TypeVar("T")
 
 
 @click.command()
@@ -101,7 +104,7 @@ def _write_and_check(
     from rowlock.commands.init_questions import ask_choice, find_password
     from rowlock.commands.init_report import describe_server, show_check, show_tables
     from rowlock.inspect.first_config.config_text import ConfigDraft, DraftServer, choose_server_names
-    from rowlock.inspect.first_config.server_survey import detect_make, read_source, require_target
+    from rowlock.inspect.first_config.server_survey import read_source, require_target
     from rowlock.inspect.first_config.table_choice import (
         ChosenTables,
         complete_pattern,
@@ -110,24 +113,76 @@ def _write_and_check(
 
     database = "" if urls[0].kind == "oracle" else urls[0].database
     patterns = [complete_pattern(each, database) for each in patterns]
-    drafts: list[DraftServer] = []
+    names = choose_server_names(*urls)
+    found: list[ServerUrl] = []
     passwords: dict[str, Password] = {}
-    for side, name, url in zip(("source", "target"), choose_server_names(*urls), urls, strict=True):
-        password = passwords[name] = find_password(questioner, side, name, url)
-        found = detect_make(f"{side} {name}", url, password.text)
-        click.echo(f"{side} {name}: {describe_server(found)}")
-        drafts.append(DraftServer(name, found.url, password.file.name if password.file else ""))
-    source, target = drafts
-    whole = f"{quote_pattern_name(database)}.*" if database else "*.*"
-    draft = ConfigDraft(broker, source, target, ChosenTables(tuple(patterns) or (whole,)))
-    config = _build_config(config_file, draft, passwords)
-    require_target(config, target.name)
-    surveyed = read_source(config, source.name)
-    show_tables(draft, surveyed.listed, are_numbered=questioner.asks and not patterns)
-    draft = replace(draft, choice=ask_choice(questioner, surveyed.listed, patterns, database))
+    for side, name, url in zip(("source", "target"), names, urls, strict=True):
+        passwords[name] = find_password(questioner, side, name, url)
+        server = _detect_server(questioner, passwords, side, name, url)
+        click.echo(f"{side} {name}: {describe_server(server)}")
+        found.append(server.url)
+
+    def build_draft(choice: ChosenTables) -> ConfigDraft:
+        source, target = (
+            DraftServer(name, url, file.name if (file := passwords[name].file) else "")
+            for name, url in zip(names, found, strict=True)
+        )
+        return ConfigDraft(broker, source, target, choice)
+
+    def build_whole_draft() -> ConfigDraft:
+        whole = f"{quote_pattern_name(database)}.*" if database else "*.*"
+        return build_draft(ChosenTables(tuple(patterns) or (whole,)))
+
+    def build_whole_config() -> Config:
+        return _build_config(config_file, build_whole_draft(), passwords)
+
+    (source, target), retry = names, partial(_retry_login, questioner, passwords)
+    retry(target, found[1], lambda: require_target(build_whole_config(), target))
+    surveyed = retry(source, found[0], lambda: read_source(build_whole_config(), source))
+    show_tables(build_whole_draft(), surveyed.listed, are_numbered=questioner.asks and not patterns)
+    draft = build_draft(ask_choice(questioner, surveyed.listed, patterns, database))
     _build_config(config_file, draft, passwords)  # raises before anything is written
     _write_files(config_file, draft, passwords.values())
     return show_check(config_file, surveyed, draft)
+
+
+def _detect_server(
+    questioner: Questioner, passwords: dict[str, Password], side: str, name: str, url: ServerUrl
+) -> SurveyedServer:
+    from rowlock.inspect.first_config.server_survey import detect_make
+
+    def detect() -> SurveyedServer:
+        return detect_make(f"{side} {name}", url, passwords[name].text)
+
+    return _retry_login(questioner, passwords, name, url, detect)
+
+
+def _retry_login(
+    questioner: Questioner,
+    passwords: dict[str, Password],
+    name: str,
+    url: ServerUrl,
+    connect: Callable[[], T],
+) -> T:
+    """Return what `connect` returns. On a terminal, a refused password is asked for again and replaced in
+    `passwords`.
+
+    Raises CommandError.
+    """
+    from rowlock.commands.init_questions import ask_password_again
+    from rowlock.errors import CommandError
+    from schemas.io.refused_logins import REFUSED_LOGINS
+
+    for _ in range(PASSWORD_TRIES - 1):
+        try:
+            return connect()
+        except CommandError as error:
+            login = (url.host, url.real_port, url.user, passwords[name].text)
+            if not questioner.can_ask_again or not REFUSED_LOGINS.is_refused(*login):
+                raise
+            click.echo(f"rowlock: {error.problem.what}; type the password again", err=True)
+            passwords[name] = ask_password_again(questioner, name, url, passwords[name])
+    return connect()
 
 
 def _build_config(config_file: Path, draft: ConfigDraft, passwords: Mapping[str, Password]) -> Config:

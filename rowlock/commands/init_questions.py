@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -34,6 +35,11 @@ class Questioner:
     """The configuration to write; files with passwords are written beside it."""
     replaces: bool
     """Whether existing files are replaced without a question."""
+
+    @property
+    def can_ask_again(self) -> bool:
+        """Return whether a person can correct an answer; a script's next line answers another question."""
+        return self.asks and sys.stdin.isatty()
 
     def ask_text(self, question: str, default: str | None = None, *, option: str = "") -> str:
         """Return the answer. Raises CommandError if there is no default and no question is allowed."""
@@ -130,11 +136,20 @@ def find_password(questioner: Questioner, side: str, name: str, url: ServerUrl) 
         raise CommandError(
             f"no password is known for user {url.user} of {name}", f"write it into {file}, or set {variable}"
         )
-    file = _choose_new_file(questioner, name)
+    return _ask_password(url, _choose_new_file(questioner, name))
+
+
+def _ask_password(url: ServerUrl, file: Path) -> Password:
     question = f"Password of {url.user}@{join_address(url.host, url.real_port)}"
     return Password(
         str(click.prompt(question, hide_input=True, default="", show_default=False)), file, is_new=True
     )
+
+
+def ask_password_again(questioner: Questioner, name: str, url: ServerUrl, refused: Password) -> Password:
+    """Return the answer to a question for another password, in place of one that the server refuses."""
+    file = refused.file if refused.is_new and refused.file else _choose_new_file(questioner, name)
+    return _ask_password(url, file)
 
 
 def _get_password_file(questioner: Questioner, name: str, number: int = 1) -> Path:

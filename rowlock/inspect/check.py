@@ -41,6 +41,7 @@ from rowlock.inspect.checks.certificate_check import (
 )
 from rowlock.inspect.checks.coordination_check import yield_coordination_findings
 from rowlock.inspect.checks.debezium_check import yield_debezium_findings
+from rowlock.inspect.checks.emptied_kafka import yield_emptied_kafka_findings
 from rowlock.inspect.checks.flows import (
     TableFlow,
     TargetPlace,
@@ -81,7 +82,8 @@ def list_findings(config: Config) -> list[Finding]:
 
 def list_scoped_findings(config: Config) -> list[ScopedFinding]:
     """Return all findings with their scopes, errors that affect everything first. Nothing is written."""
-    unreachable = list(_yield_kafka_findings(config))
+    topics: list[str] = []
+    unreachable = list(_yield_kafka_findings(config, topics))
     found = attach_scope(
         FindingScope.EVERYTHING,
         "",
@@ -106,7 +108,11 @@ def list_scoped_findings(config: Config) -> list[ScopedFinding]:
         read_expiry = partial(read_source_expiry, config.sources[name], name)
         findings += yield_server_findings(config, ("sources", name), config.sources[name].tls, read_expiry)
         found += attach_source_scopes(name, findings)
-    return found + list(_yield_target_findings(config, list_flows(config, tables), tables))
+    applied: list[tuple[str, str]] = []
+    found += _yield_target_findings(config, list_flows(config, tables), tables, applied)
+    for name in () if unreachable else config.sources:
+        found += attach_source_scopes(name, yield_emptied_kafka_findings(config, name, topics, applied))
+    return found
 
 
 def _build_finding(place: str, message: str, remedy: str = "") -> Finding:
@@ -152,11 +158,12 @@ def _yield_state_dir_findings(config: Config) -> Iterator[Finding]:
                 each.rmdir()
 
 
-def _yield_kafka_findings(config: Config) -> Iterator[Finding]:
+def _yield_kafka_findings(config: Config, topics: list[str]) -> Iterator[Finding]:
+    """Note Kafka's topics in `topics`."""
     try:
         view = KafkaView(config.kafka)
         try:
-            view.list_topics()
+            topics += view.list_topics()
         finally:
             view.close()
     except CommandError as error:
@@ -215,8 +222,12 @@ def _build_unreached_finding(config: Config, name: str, error: CommandError) -> 
 
 
 def _yield_target_findings(
-    config: Config, found: list[TableFlow], tables: dict[str, list[Table]]
+    config: Config,
+    found: list[TableFlow],
+    tables: dict[str, list[Table]],
+    applied: list[tuple[str, str]],
 ) -> Iterator[ScopedFinding]:
+    """Note in `applied` the topics that targets have applied, as (target, topic)."""
     by_place = group_flows(found)
     for name, options in config.pipelines.items():
         mine = [flow for flow in found if flow.pipeline == name]
@@ -259,6 +270,7 @@ def _yield_target_findings(
                 hidden = hidden.union(*(each.hides for each in missing))
             seen_flows = [flow for flow in mine if flow.place[1:] not in hidden]
             stored = read_unit_definitions(session, name)
+            applied += ((target, topic) for topic in stored)
             units = map_unit_definitions(stored)
             yield from _judge_target_tables(config, seen_flows, by_place, session, units)
             debezium = {

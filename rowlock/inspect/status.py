@@ -33,7 +33,11 @@ from rowlock.inspect.placement import Placement, PlacementReader
 from rowlock.views.copy_desk import explain_remedy
 from rowlock.views.headroom import RETENTION_CHECK_AGE_S, measure_source_backlog
 from rowlock.views.kafka import KafkaView
-from rowlock.views.server_versions import explain_unsupported_source, explain_unsupported_target
+from rowlock.views.server_versions import (
+    explain_refused_source,
+    explain_unsupported_source,
+    explain_unsupported_target,
+)
 from rowlock.views.topic_settings import TopicSettings
 from schemas.clock import read_clock_ms
 from schemas.config.model import Config
@@ -254,7 +258,7 @@ class StatusReader:
             placement.units.get(build_capture_unit_name(name)),
             patterns=self._config.sources[name].tables,
         )
-        refused = self._explain_unsupported_source(name) if found.state in _NOT_CAPTURED else None
+        refused = self._explain_refused_source(name, placement) if found.state in _NOT_CAPTURED else None
         if refused is not None:
             return msgspec.structs.replace(found, state="stopped", reason=refused.what, remedy=refused.remedy)
         if found.state == "finished" or (found.lag_seconds or 0.0) < RETENTION_CHECK_AGE_S:
@@ -268,13 +272,15 @@ class StatusReader:
         self._alarms += backlog.list_alarms()
         return msgspec.structs.replace(found, headroom_seconds=backlog.headroom_s)
 
-    def _explain_unsupported_source(self, name: str) -> Problem | None:
-        """Return why a source's version is refused. Asked once, because a source that does not answer
-        would delay each reading.
+    def _explain_refused_source(self, name: str, placement: Placement) -> Problem | None:
+        """Return why a source's version is refused or, while nothing runs, why the source refuses the log-in.
+        Asked once, because a source that does not answer would delay each reading.
         """
         place = f"source {name}"
         if place not in self._refusals:
-            self._refusals[place] = explain_unsupported_source(self._config.sources[name])
+            runs = not (placement.known and placement.problem)
+            explain = explain_unsupported_source if runs else explain_refused_source
+            self._refusals[place] = explain(self._config.sources[name])
         return self._refusals[place]
 
     def _list_unsupported_targets(self, read: Collection[str]) -> list[str]:
@@ -311,7 +317,7 @@ def judge_unit(unit: AppliedUnit, seen: _SharedFacts) -> ApplyUnitStatus:
         why = replace(why, reason=unit.outdated[0], remedy=unit.outdated[1])
     if why.reason is None and unit.debt is not None:
         why = replace(why, reason=unit.debt.describe())
-    waits = why.state == "stopped" and why.remedy is not None
+    waits = why.state == "stopped" and why.remedy is not None and why.reason != NOT_RUNNING_TEXT
     return ApplyUnitStatus(
         pipeline=name.pipeline,
         source=name.source,

@@ -24,6 +24,8 @@ STATUS_EVERY_S = 15.0
 """Least seconds between two whole readings, which ask the targets, too."""
 CPU_SHARE, STATUS_TIME_SHARE = 0.05, 0.05
 """The part of one processor that the readings may take, and the part of the time that whole readings may."""
+COORDINATOR_START_S = 15.0
+"""Seconds after its start for which a run without a leading coordinator counts as one that starts."""
 READING_END_S = 2.0
 """Seconds to wait at the end for a reading; one that hangs ends with the process."""
 
@@ -45,6 +47,7 @@ class LiveReader:
         self._config, self._open_reader = config, open_reader
         self._lock, self._done = threading.Lock(), threading.Event()
         self._snapshot = LiveSnapshot()
+        self._created = time.monotonic()
         self._threads = [
             threading.Thread(target=self._repeat_reading, args=each, name="live view", daemon=True)
             for each in ((self._read_captures, pause_after_reading), (self._read_held, pause_after_status))
@@ -98,12 +101,18 @@ class LiveReader:
     def _read_captures(self, reader: SystemReader) -> None:
         placement, sources = reader.read_captures()
         if placement.problem:
+            if placement.known and self._is_starting():
+                return
             raise CommandError(placement.problem.removesuffix(f": {START}"))
         reading = LiveReading(read_clock_ms(), placement, sources)
         with self._lock:
             self._snapshot = replace(
                 self._snapshot, latest=reading, earlier=self._snapshot.latest, failure=""
             )
+
+    def _is_starting(self) -> bool:
+        """Return whether nothing has run yet and the run's own coordinator may need that time to lead."""
+        return self._snapshot.latest is None and time.monotonic() - self._created < COORDINATOR_START_S
 
     def _read_held(self, reader: SystemReader) -> None:
         if self.get_snapshot().latest is None:

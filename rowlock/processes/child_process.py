@@ -5,7 +5,7 @@ Each is started through rowlock/processes/child.py in a session of its own, so t
 process, however that ends.
 
 Children always log JSON lines. If the parent logs for people, the lines are rendered for people here;
-lines that are not JSON (Java's) pass through unchanged.
+lines that are not JSON (Java's) pass through unchanged, but for `_QUIET_LINES`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from schemas.config.model import Config
 
 _LOG = structlog.get_logger()
 _LEVELS = {"debug", "info", "warning", "error", "critical"}
+_QUIET_LINES = frozenset({b"WARNING: Using incubator modules: jdk.incubator.vector"})
+"""Lines that Java writes at each start of Spark, because PySpark names this module; no option prevents it."""
 
 
 def _follow_log(name: str, stderr: IO[bytes]) -> None:
@@ -45,7 +47,8 @@ def _log_lines(name: str, lines: Iterable[bytes]) -> None:
     for raw in lines:
         fields = _parse_log_fields(raw)
         if fields is None or "event" not in fields:
-            _pass_line_on(raw)
+            if raw.rstrip() not in _QUIET_LINES:
+                _pass_line_on(raw)
             continue
         level = str(fields.pop("level", "info"))
         phrase = str(fields.pop("event"))

@@ -1,4 +1,4 @@
-"""Checks for servers of unsupported versions, for commands that do not connect to them otherwise."""
+"""Checks for servers that refuse rowlock, for commands that do not connect to them otherwise."""
 
 from __future__ import annotations
 
@@ -19,14 +19,25 @@ def explain_unsupported_source(source: SourceConfig) -> Problem | None:
     """Connect to a source and return why its version is refused; None: it is supported, or does not
     answer.
     """
+    error = _find_connect_error(source)
+    return error.problem if isinstance(error, UnsupportedServerError) else None
+
+
+def explain_refused_source(source: SourceConfig) -> Problem | None:
+    """Connect to a source and return why its version or the log-in is refused; None: neither is, or it does
+    not answer.
+    """
+    error = _find_connect_error(source)
+    return None if error is None or error.transient else error.problem
+
+
+def _find_connect_error(source: SourceConfig) -> ServerConnectError | None:
     if has_view(source):
         return None
     try:
         connect_source(source).close()
-    except UnsupportedServerError as error:
-        return error.problem
-    except ServerConnectError:
-        return None
+    except ServerConnectError as error:
+        return error
     return None
 
 

@@ -68,9 +68,8 @@ class RefusedLogins:
 
         During the pause after a refusal the block is not entered: the server's error is raised again.
         """
-        key = hashlib.sha256(repr((host, port, user, password)).encode()).hexdigest()
         with self._mutex:
-            login = self._logins.setdefault(key, _Login())
+            login = self._logins.setdefault(_build_key(host, port, user, password), _Login())
         with login.turns:
             self._raise_known_refusal(login)
             begun = self.now()
@@ -84,12 +83,22 @@ class RefusedLogins:
             with self._mutex:
                 login.record_success()
 
+    def is_refused(self, host: str, port: int, user: str, password: str) -> bool:
+        """Return whether the last attempt of this log-in was refused."""
+        with self._mutex:
+            login = self._logins.get(_build_key(host, port, user, password))
+        return login is not None and login.refusal is not None
+
     def _raise_known_refusal(self, login: _Login) -> None:
         with self._mutex:
             refusal, due = login.refusal, login.backoff.next_at
         if refusal is not None and self.now() < due:
             kind, arguments = refusal
             raise kind(*arguments)
+
+
+def _build_key(host: str, port: int, user: str, password: str) -> str:
+    return hashlib.sha256(repr((host, port, user, password)).encode()).hexdigest()
 
 
 #: Those of this process.

@@ -23,7 +23,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.embedded import postgres as postgres_module
-from deploy.embedded.ports import HOST
+from deploy.embedded.ports import HOST, pick_port
 from deploy.embedded.services import (
     EmbeddedError,
     Kafka,
@@ -69,7 +69,7 @@ class Up:
 
 
 def everything() -> list[str]:
-    options = ["--kafka", "--mariadb", "2", "--postgres"]
+    options = ["--kafka", "--port", "0", "--mariadb", "2", "--postgres"]
     return options if MySQL.explain_unavailable() else [*options, "--mysql"]
 
 
@@ -97,6 +97,19 @@ def test_ctrl_c_and_sigterm_end_every_service(number: signal.Signals, code: int)
     assert up.process.returncode == code
     up.assert_all_gone()
     assert not any(home.exists() for home in up.homes())
+
+
+def test_kept_data_of_kafka_are_there_again_at_the_same_port(tmp_path: Path) -> None:
+    folder, port = tmp_path / "new" / "broker", str(pick_port())
+    for seen in ([], ["t"]):
+        up = Up("--kafka", "--port", port, "--keep", str(folder))
+        admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
+        assert list(admin.list_topics(timeout=30).topics) == seen
+        if not seen:
+            admin.create_topics([NewTopic("t", 1, 1)])["t"].result(30)
+        os.killpg(up.process.pid, signal.SIGINT)
+        up.process.communicate()
+        up.assert_all_gone()
 
 
 def test_kill_9_while_services_are_starting(tmp_path: Path) -> None:

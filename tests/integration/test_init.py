@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from deploy.embedded.services import Kafka
 from rowlock.cli import main
 from schemas.config.model import load_config
 from tests.kits.targets import Target, fresh
+from tests.kits.terminal import Terminal
 
 pytestmark = pytest.mark.timeout(240)
 TABLES = (
@@ -135,6 +137,21 @@ def test_kafka_is_a_target_too(first: FirstHour) -> None:
     assert result.exit_code == 0, result.output
     [pipeline] = load_config(first.folder / "rowlock.yaml", {}).pipelines.values()
     assert [each.to for each in pipeline.routes] == [f"{first.user}.{{table}}"]
+
+
+@pytest.mark.parametrize("first", PAIRS[:1], indirect=True, ids="-".join)
+def test_a_terminal_asks_again_for_a_mistyped_password(first: FirstHour) -> None:
+    urls = [first.url(side).replace(f":{ENCODED}@", "@") for side in ("source", "target")]
+    options = ["--kafka", first.kafka.bootstrap, "-c", str(first.folder / "rowlock.yaml")]
+    with Terminal([sys.executable, "-m", "rowlock.cli", "init", *urls, *options], {}) as seen:
+        for number, answer in enumerate(["mistyped", PASSWORD, PASSWORD], 1):
+            seen.until(lambda text, n=number: text.count("Password of") == n, f"question {number}")
+            seen.type(f"{answer}\n".encode())
+        assert seen.end() == 1, "rights are missing"
+        assert seen.text.count("type the password again") == 1
+        assert "mistyped" not in seen.text
+    [source] = load_config(first.folder / "rowlock.yaml", {}).sources.values()
+    assert source.password.get_secret_value() == PASSWORD
 
 
 @pytest.mark.parametrize("first", PAIRS[:1], indirect=True, ids="-".join)

@@ -3,12 +3,16 @@ no other table waits for that."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
+from rowlock.views.kafka import KafkaView
+from schemas.config.model import KafkaConfig
 from tests.kits.apply import create_topic, delete_topic
 from tests.kits.whole_run import WholeRun, whole_run
 
@@ -75,6 +79,44 @@ def test_a_copy_heals_a_table_with_another_topic(system: WholeRun, kafka: Kafka,
         assert found["stopped"] is None
         other = system.unit(pipeline, "s", "other") or {}
         assert (other["state"], other["stopped"]) == ("current", None)
+
+
+@pytest.mark.parametrize("repair", ["copy", "stop"])
+def test_check_announces_that_an_emptied_kafka_needs_copies_of_all_tables(
+    system: WholeRun, kafka: Kafka, repair: str
+) -> None:
+    system.run.start()
+    arrives(system, "acct", "other")
+    assert system.run.stop() == 0
+    assert list_warnings(system) == []
+    prefix = system.topic("s", "acct").split(".")[0]
+    with contextlib.closing(KafkaView(KafkaConfig(bootstrap=kafka.bootstrap, prefix=prefix))) as view:
+        topics = [each for each in view.list_topics() if each.startswith(f"{prefix}.")]
+    for topic in topics:
+        delete_topic(kafka.bootstrap, topic)
+    system.change("s", *LOST, "INSERT INTO other VALUES (2, 2)")
+    (found,) = list_warnings(system)
+    assert (found["place"], "that target my, pg has applied" in found["what"]) == ("source s", True)
+    assert "all tables of the source are copied again" in found["remedy"]
+    system.run.start()
+    for table in ("acct", "other") if repair == "stop" else ():
+        for pipeline in ("pg", "my"):
+            look = lambda pipeline=pipeline, table=table: system.unit(pipeline, "s", table)  # noqa: E731
+            found = system.await_state("the unit waits", look, "stopped")
+            assert "Kafka no longer has the events" in found["reason"]
+        assert system.invoke("copy", f"{system.db}.{table}").exit_code == 0
+    arrives(system, "other", "acct")
+    system.change("s", "DELETE FROM acct WHERE id = 2", "INSERT INTO acct VALUES (5, 5)")
+    arrives(system, "acct")
+    assert "unit continues with a copy of its whole table" in system.run.log.read_text()
+    assert list_warnings(system) == []
+
+
+def list_warnings(system: WholeRun) -> list[dict[str, str]]:
+    """Return what `check` finds about topics that Kafka has lost. Nothing that it finds is an error."""
+    checked = system.invoke("check", "--output", "json")
+    assert checked.exit_code == 0, checked.output
+    return [each for each in json.loads(checked.stdout)["findings"] if "none of the topics" in each["what"]]
 
 
 @pytest.mark.parametrize("repair", ["stop"])

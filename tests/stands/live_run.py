@@ -23,6 +23,8 @@ from schemas.clock import read_clock_ms
 CHILD = """
 import json, signal, sys, time
 print("a line of Java", file=sys.stderr)
+print("WARNING: Using incubator modules: jdk.incubator.vector", file=sys.stderr)
+print("WARNING: Using incubator modules: another", file=sys.stderr)
 def log(event, **fields):
     print(json.dumps({"event": event, **fields}), file=sys.stderr, flush=True)
 log("unit stopped", level="warning", cause="x" * 150)

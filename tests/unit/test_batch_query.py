@@ -431,11 +431,11 @@ def test_check_judges_its_tables_and_asks_it_for_no_rights(driven: Driven) -> No
     routed = resolve_route(driven.settings.routes, "s", "bank", "acct")
     assert routed is not None
     flow = TableFlow("p", "s", account_table(), "t", routed)
-    assert list(check._yield_target_findings(driven.config, [flow], {"s": [flow.table]})) == []
+    assert list(check._yield_target_findings(driven.config, [flow], {"s": [flow.table]}, [])) == []
     narrow = account_table()
     driven.folder.create_table(msgspec.structs.replace(narrow, columns=narrow.columns[:-1]))
     found = [
-        each.finding for each in check._yield_target_findings(driven.config, [flow], {"s": [flow.table]})
+        each.finding for each in check._yield_target_findings(driven.config, [flow], {"s": [flow.table]}, [])
     ]
     assert [(each.level, each.place) for each in found] == [("error", "target table bank.acct")]
     assert "note" in found[0].message
@@ -459,7 +459,7 @@ def test_check_asks_a_target_only_for_rights_that_the_pipeline_needs(
     monkeypatch.setattr(check, "find_target_kind", lambda _: SimpleNamespace(batches=False, events=False))
     monkeypatch.setattr(check, "check_session", lambda *_: [])
     monkeypatch.setattr(driven.folder, "find_missing_rights", find_missing_rights, raising=False)
-    list(check._yield_target_findings(config, [flow], {"s": [flow.table]}))
+    list(check._yield_target_findings(config, [flow], {"s": [flow.table]}, []))
     assert asked == [([flow.place[1:]], {flow.place[1:]} if on_drop == "drop" else set())]
 
 

@@ -52,7 +52,7 @@ def test_each_place_is_read_a_few_times(monkeypatch: pytest.MonkeyPatch, tmp_pat
     tables = {"b": [replace(account_table(), db=f"m{number}") for number in range(MANY)]}
     flows = list_flows(config, tables)
     assert len(flows) == MANY
-    assert len(list(check._yield_target_findings(config, flows, tables))) == 1
+    assert len(list(check._yield_target_findings(config, flows, tables, []))) == 1
     assert reads[0] <= 10 * MANY
 
 

@@ -53,7 +53,7 @@ def test_a_folder_that_cannot_be_written_is_a_finding(tmp_path: Path, below: str
 def test_another_server_at_kafka_s_port_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rowlock.views.kafka.KAFKA_VIEW_TIMEOUT_S", 1.0)
     with listening(http) as port:
-        (found,) = check._yield_kafka_findings(config(tmp_path, tmp_path, port))
+        (found,) = check._yield_kafka_findings(config(tmp_path, tmp_path, port), [])
     assert f"at 127.0.0.1:{port} answers an HTTP server, not a Kafka broker" in found.message
 
 
@@ -71,6 +71,6 @@ def test_trial_broker_is_named_only_where_the_broker_would_be_on_this_machine(
     config(tmp_path, tmp_path)
     file = tmp_path / "c.yaml"
     file.write_text(file.read_text().replace('bootstrap: "127.0.0.1:1"', f'bootstrap: "{bootstrap}"'))
-    (found,) = check._yield_kafka_findings(load_config(file))
+    (found,) = check._yield_kafka_findings(load_config(file), [])
     assert found.remedy.startswith("start the broker")
     assert ("`python -m deploy.embedded up --kafka`" in found.remedy) is is_here

@@ -50,16 +50,22 @@ class Judge:
         self.at_source: list[Table] = [account_table()]
         self.at_target: list[Table] = []
         self.units: dict[str, StoredDefinition] = {}
+        """Topic → definition of its unit. Kafka has these topics, unless `topics` names others."""
         for name in (
             "_yield_java_findings",
-            "_yield_kafka_findings",
             "_list_source_findings",
             "yield_coordination_findings",
             "check_session",
         ):
             monkeypatch.setattr(check, name, lambda *_: [])
+        self.topics: list[str] | None = None
+        monkeypatch.setattr(check, "_yield_kafka_findings", self._note_topics)
         monkeypatch.setattr(check, "read_selected_tables", lambda *_: SelectedTables(self.at_source, {}))
         monkeypatch.setattr(check, "open_target", lambda *_, **__: self._session())
+
+    def _note_topics(self, _: object, topics: list[str]) -> list[Finding]:
+        topics += self.units if self.topics is None else self.topics
+        return []
 
     def _session(self) -> Any:
         tables = {(table.db, table.name): table for table in self.at_target}
@@ -310,12 +316,48 @@ def test_a_source_of_debezium_s_that_is_down_does_not_keep_a_run_from_starting(
     assert (finding.level, "source b1: away" in finding.message) == (level, True)
 
 
+OTHERS = ["rowlock.b2.bank.acct", "rowlock.b2.position", "rowlock.control"]
+
+
+def test_kafka_without_the_topics_that_were_applied_is_a_warning_for_the_source(judge: Judge) -> None:
+    judge.at_target = [in_target(account_table())]
+    judge.units = {TOPIC: StoredDefinition(account_table())}
+    judge.topics = OTHERS
+    (found,) = judge()
+    assert (found.level, found.place) == ("warning", "source b1")
+    assert "has none of the topics that target hq has applied" in found.message
+    assert "all tables of the source are copied again" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("unit", "topics", "type_"),
+    [
+        (TOPIC, [TOPIC], "mariadb"),
+        (TOPIC, ["rowlock.b1.position"], "mariadb"),  # then capture stops the tables that have lost events
+        ("rowlock.b1.bank.former", OTHERS, "mariadb, events: debezium"),
+        ("other.b1.bank.acct", OTHERS, "mariadb"),  # of the prefix before
+        ("rowlock.b2.bank.acct", OTHERS[1:], "mariadb"),  # of a source that was removed
+    ],
+)
+def test_topics_that_are_there_or_not_expected_are_no_warning(
+    judge: Judge, unit: str, topics: list[str], type_: str
+) -> None:
+    judge.at_target = [in_target(account_table())]
+    judge.units, judge.topics = {unit: StoredDefinition(account_table())}, topics
+    assert [each for each in judge(type_=type_) if "none of the topics" in each.message] == []
+
+
+def test_nothing_is_missing_in_kafka_before_the_first_start(judge: Judge) -> None:
+    judge.topics = []
+    assert judge() == []
+
+
 def test_check_closes_its_connection_to_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[bool] = []
     view = SimpleNamespace(list_topics=dict, close=lambda: closed.append(True))
     monkeypatch.setattr(check, "KafkaView", lambda _: view)
     config: Any = SimpleNamespace(kafka=None)
-    assert list(check._yield_kafka_findings(config)) == []
+    assert list(check._yield_kafka_findings(config, [])) == []
     assert closed == [True]
 
 

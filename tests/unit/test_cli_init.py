@@ -5,12 +5,14 @@ from __future__ import annotations
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from rowlock.cli import main
 from rowlock.commands import init_questions, init_report
+from rowlock.commands.init_questions import Questioner
 from rowlock.errors import CommandError
 from rowlock.inspect.first_config import server_survey
 from rowlock.inspect.first_config.server_survey import SurveyedServer, SurveyedSource
@@ -20,6 +22,8 @@ from rowlock.inspect.scopes import FindingScope, ScopedFinding
 from schemas.config.model import Config, load_config
 from schemas.config.secrets import add_secret_place
 from schemas.findings import Finding
+from schemas.io import refused_logins
+from schemas.io.refused_logins import RefusedLogins
 from schemas.problems import Problem
 
 URLS = ("mysql://app@branch1/bank", "postgresql://hq/hq")
@@ -116,6 +120,99 @@ def test_errors_are_exit_2_and_write_nothing(
     assert result.exit_code == 2, result.output
     assert seen in result.stderr
     assert list_files(tmp_path) == []
+
+
+@pytest.fixture
+def logins(init: Init, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """The log-ins at two servers that accept the password "right" alone."""
+    del init  # its fakes are replaced
+    made: list[tuple[str, str]] = []
+    refused = RefusedLogins()
+    monkeypatch.setattr(refused_logins, "REFUSED_LOGINS", refused)
+
+    def log_in(host: str, port: int, user: str, password: str) -> None:
+        with refused.try_login(host, port, user, password, lambda _: True):
+            made.append((host, password))
+            if password != "right":
+                raise CommandError("user or password is wrong", "correct them")
+
+    def detect_make(_: str, url: ServerUrl, password: str) -> SurveyedServer:
+        if url.host == "away":
+            raise CommandError("it does not answer", "start it")
+        if url.kind == "mysql":
+            log_in(url.host, url.real_port, url.user, password)
+        return SurveyedServer(url)
+
+    def require_target(config: Config, name: str) -> None:
+        target: Any = config.targets[name]
+        log_in(target.host, target.port, target.user, target.password.get_secret_value())
+
+    monkeypatch.setattr(server_survey, "detect_make", detect_make)
+    monkeypatch.setattr(server_survey, "require_target", require_target)
+    monkeypatch.setattr(Questioner, "can_ask_again", property(lambda questioner: questioner.asks))
+    return made
+
+
+def test_a_refused_password_is_asked_for_again_and_nothing_else(
+    init: Init, logins: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    answers = [*URLS, "boss", "kafka1:9092", "wrong", "worse", "right", "mistyped", "right", "all"]
+    result = init(input="".join(f"{each}\n" for each in answers))
+    assert result.exit_code == 0, result.output
+    tried = [
+        ("branch1", "wrong"),
+        ("branch1", "worse"),
+        ("branch1", "right"),
+        ("hq", "mistyped"),
+        ("hq", "right"),
+    ]
+    assert logins == tried
+    assert result.stderr.count("user or password is wrong; type the password again") == 3
+    config = load_config(tmp_path / "rowlock.yaml", {})
+    assert {each.password.get_secret_value() for each in config.sources.values()} == {"right"}
+    assert (tmp_path / "hq.password").read_text() == "right"
+    assert list_files(tmp_path) == ["branch1.password", "hq.password", "rowlock.yaml"]
+
+
+def test_a_password_is_asked_for_three_times(
+    init: Init, logins: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    result = init("mysql://app:in%20url@branch1/bank", "kafka://b", input="\nsecond\nthird\nright\n")
+    assert (result.exit_code, [password for _, password in logins]) == (2, ["in url", "second", "third"])
+    assert result.stderr.endswith("rowlock: user or password is wrong: correct them\n")
+    assert list_files(tmp_path) == []
+
+
+def test_a_server_that_does_not_answer_is_no_reason_for_another_password(
+    init: Init, logins: list[tuple[str, str]]
+) -> None:
+    result = init("mysql://app@away/bank", "kafka://b", input="\nfirst\nsecond\n")
+    assert (result.exit_code, logins) == (2, [])
+    assert result.stderr == "rowlock: it does not answer: start it\n"
+
+
+@pytest.mark.parametrize("variable", [True, False])
+def test_a_refused_stored_password_is_replaced_by_the_answer(
+    init: Init, logins: list[tuple[str, str]], tmp_path: Path, *, variable: bool
+) -> None:
+    """It is no longer that of the environment; a file is replaced after a question."""
+    if not variable:
+        (tmp_path / "branch1.password").write_text("old")
+    env, replace_it = ({"BRANCH1_PASSWORD": "old"}, []) if variable else ({}, ["y"])
+    answers = ["", "y", *replace_it, "right", "right", "all"]
+    result = init(URLS[0], "mysql://u@hq/hq", input="".join(f"{each}\n" for each in answers), env=env)
+    assert result.exit_code == 0, result.output
+    config = load_config(tmp_path / "rowlock.yaml", env)
+    assert config.sources["branch1"].password.get_secret_value() == "right"
+
+
+def test_a_script_ends_at_a_refused_password(
+    init: Init, logins: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its next line answers another question."""
+    assert init("mysql://app:wrong@branch1/bank", "kafka://b", "--yes").exit_code == 2
+    monkeypatch.undo()
+    assert not Questioner(True, Path("x"), False).can_ask_again
 
 
 def test_a_pattern_is_completed_with_the_database_of_the_url(init: Init, tmp_path: Path) -> None:

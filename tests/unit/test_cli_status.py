@@ -4,6 +4,7 @@ record them."""
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -15,10 +16,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from msgspec import structs
+from rich.console import Console
 
 from consumer.ordering.model import LaneProgress, UnitState
 from consumer.tables.stored import StoredDefinition
+from producer.capture import ENDED_AS_ASKED
 from rowlock.cli import main
+from rowlock.commands import tables
 from rowlock.commands.tables import (
     build_sources_table,
     build_stops_table,
@@ -31,15 +35,16 @@ from rowlock.inspect import headroom as of_check
 from rowlock.inspect import status
 from rowlock.inspect.observed import applied
 from rowlock.inspect.observed.applied import AppliedReader, AppliedUnit
-from rowlock.inspect.observed.source_status import TableStatus
+from rowlock.inspect.observed.source_status import START_AGAIN, TableStatus
 from rowlock.inspect.observed.versions import ProcessVersion
 from rowlock.inspect.placement import Placement
 from rowlock.inspect.status import ApplyUnitStatus, Status, StatusReader
-from rowlock.views import headroom
+from rowlock.views import headroom, server_versions
 from rowlock.views.kafka import OffsetSpan
 from rowlock.views.retention import RetentionLimits
 from rowlock.views.source import RetainedLog
 from schemas.config.model import Config, load_config
+from schemas.errors import ServerConnectError
 from schemas.problems import Problem, encode_problem
 from schemas.table.names import TableName, format_table_text
 from schemas.wire.copies import CopyState, RemovedRows
@@ -489,10 +494,54 @@ def test_where_nobody_leads_nothing_runs(read: Any) -> None:
         "SET GLOBAL server_id = 1;",
     )
     assert (only(found).state, only(found).reason) == ("stopped", "no process runs it")
+    assert only(found).remedy == START_AGAIN
+    assert only(found).stopped is None, "it waits for no person"
     assert found.problems == (nobody.problem,)
     assert not found.healthy
     late = read(Seen([lane(0, 9)], placement=nobody, idle_ms=60_000))
     assert (late.sources[0].state, late.sources[0].reason) == ("stopped", "no process runs it")
+    assert late.sources[0].remedy == START_AGAIN
+    asked = read(Seen([lane(0, 9)], placement=nobody, mark={"ended": ENDED_AS_ASKED})).sources[0]
+    assert (asked.state, asked.reason, asked.remedy) == ("stopped", ENDED_AS_ASKED, START_AGAIN)
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_start_that_the_source_refused_is_explained_by_its_refusal(
+    read: Any, monkeypatch: pytest.MonkeyPatch, *, marked: bool
+) -> None:
+    """A refused start records nothing: the last watermark is that of the run before, if there was one."""
+    problems = [ServerConnectError("access denied for u", "correct it", transient=False)]
+
+    def refuse(_: object) -> Any:
+        raise problems[0]
+
+    monkeypatch.setattr(server_versions, "connect_source", refuse)
+    nobody = Placement(problem="nothing runs: no coordinator leads")
+    seen = Seen(placement=nobody, unmarked=not marked, mark={"ended": ENDED_AS_ASKED} if marked else {})
+    source = read(seen).sources[0]
+    assert (source.state, source.reason, source.remedy) == ("stopped", "access denied for u", "correct it")
+    problems[0] = ServerConnectError("it does not answer", "start it", transient=True)
+    assert read(seen).sources[0].reason == (ENDED_AS_ASKED if marked else None)
+    problems[0] = ServerConnectError("access denied for u", "correct it", transient=False)
+    running = ill("restarting", "the agent was lost")
+    assert read(Seen(placement=running)).sources[0].reason == "the agent was lost", "capture reports its own"
+
+
+@pytest.mark.parametrize(("options", "screens"), [([], 0), (["--watch"], 1)])
+def test_only_watch_clears_the_terminal(
+    read: Any, config: Config, monkeypatch: pytest.MonkeyPatch, options: list[str], screens: int
+) -> None:
+    read(Seen([lane(0, 9)]))
+    shown = io.StringIO()
+    monkeypatch.setattr(tables, "make_console", lambda: Console(file=shown, force_terminal=True, width=200))
+
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", interrupt)
+    CliRunner().invoke(main, ["status", "-c", str(config.path), *options])
+    assert TOPIC in shown.getvalue()
+    assert shown.getvalue().count("\x1b[2J") == screens
 
 
 def test_a_coordinator_that_cannot_be_asked_leaves_what_the_topics_say(read: Any) -> None:

@@ -3,12 +3,14 @@ broker."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
+from coordinator.control.codec import Candidate
 from coordinator.control.election import (
     Claimed,
     Discard,
@@ -30,6 +32,8 @@ from coordinator.control.election import (
     begin_election,
     step_election,
 )
+from coordinator.control.kafka_log import ControlLog
+from schemas.config.model import KafkaConfig
 
 CONFIG = ElectionConfig(patience=2.0, pause=1.0, read_back=3.0)
 
@@ -182,7 +186,8 @@ def test_a_failed_claim_is_followed_by_patience() -> None:
 
 def test_one_who_resigned_lets_the_others_go_first() -> None:
     one = One(jitter=0.0).lead(7)
-    assert one(ResignAsked("asked")) == (Lose("asked"), GiveUp(7), Discard("asked"))
+    lost = Lose("asked", is_resignation=True)
+    assert one(ResignAsked("asked")) == (lost, GiveUp(7), Discard("asked"))
     one(Discarded(0.0))
     one(Observed(7, vacant=True))
     assert one.ask(1.7) == ()
@@ -195,6 +200,22 @@ def test_what_does_not_fit_changes_nothing(event: ElectionEvent) -> None:
     before = one.state
     assert one(event, after=0.0) == ()
     assert one.state == before
+
+
+@pytest.mark.parametrize(
+    ("event", "logged"),
+    [
+        (ResignAsked("shut down"), {"log_level": "info", "event": "resigned", "reason": "shut down"}),
+        (WriteFailed("fenced"), {"log_level": "warning", "event": "term lost", "reason": "fenced"}),
+    ],
+)
+def test_only_a_term_that_was_not_given_up_is_a_warning(event: ElectionEvent, logged: dict[str, str]) -> None:
+    control = ControlLog(KafkaConfig(bootstrap="127.0.0.1:1"), Candidate("c", "", ""), lambda _: None)
+    control._election = replace(control._election, phase=ElectionPhase.LEADING, rev=7)
+    control._led = 7
+    with capture_logs() as found:
+        control._step_election(event)
+    assert logged | {"rev": 7} in found
 
 
 # several candidates on a modelled broker

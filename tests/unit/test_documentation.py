@@ -98,6 +98,18 @@ def test_files_to_take_are_links() -> None:
     assert named == []
 
 
+def test_first_page_of_the_site_shows_three_ways_to_begin() -> None:
+    """Its own file, for a page of the tree would be in a folder of the site."""
+    text = (ROOT / "docs" / "templates" / "index.html").read_text()
+    assert re.findall(r"<h2>(.*)</h2>", text) == ["Try it", "Connect two databases", "Read on"]
+    linked = re.findall(r"pathto\('([^']+)'\)", text)
+    assert text.count("href=") == len(linked) > 5
+    assert [page for page in linked if not (ROOT / f"{page}.md").exists()] == []
+    assert set(re.findall(r"rowlock (\w+)(?: mysql|$|<)", text, re.MULTILINE)) <= main.commands.keys()
+    assert 'html_additional_pages = {"index": "index.html"}' in (ROOT / "docs" / "conf.py").read_text()
+    assert "build/site/index.html\n" not in (ROOT / "Makefile").read_text(), "nothing writes over it"
+
+
 @pytest.mark.parametrize("page", ["README.md", "README.zh.md"])
 def test_readme_begins_with_the_wheel_and_the_demo_and_names_only_commands_that_exist(page: str) -> None:
     text = (ROOT / page).read_text()

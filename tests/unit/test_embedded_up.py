@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
+from pathlib import Path
 
 import pytest
 
 from deploy.embedded import __main__ as embedded
-from deploy.embedded.services import Kafka
+from deploy.embedded.services import Kafka, PostgreSQL
+from deploy.fetch import progress
+from rowlock.commands.init import USUAL_BROKER
 
 
 @pytest.fixture
@@ -34,6 +40,18 @@ def test_terminal_shows_the_address_to_copy_and_how_to_end(
         f"  bootstrap: 127.0.0.1:{kafka.port}",
         f"  data and log: {kafka.home.folder}",
         "Ctrl-C ends everything above and removes its data.",
+        "`--keep DIR` keeps Kafka's data for the next start; without them every table is copied again.",
+    ]
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_terminal_shows_what_stays_of_kept_data(tmp_path: Path, *, others: bool) -> None:
+    with closing(Kafka(home=tmp_path)) as broker, closing(PostgreSQL()) as database:
+        end = embedded._describe_end({"kafka": broker} | ({"postgres": database} if others else {}))
+    removed = " and removes the data of all others" if others else ""
+    assert end == [
+        f"Ctrl-C ends everything above{removed}. Kafka's data stay:",
+        f"`--keep {tmp_path}` at the next start continues with them.",
     ]
 
 
@@ -45,10 +63,75 @@ def test_program_gets_json(
     assert json.loads(capsys.readouterr().out)["kafka"]["port"] == kafka.port
 
 
-def test_up_without_a_service_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("options", "seen"),
+    [
+        ([], "name a service, such as --kafka"),
+        (["--postgres", "--port", "9092"], "--port and --keep are options of the Kafka broker"),
+        (["--postgres", "--keep", "x"], "--port and --keep are options of the Kafka broker"),
+        (["--kafka", "--port", "65536"], "is no port"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str], seen: str
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["embedded", "up"])
+    monkeypatch.setattr(sys, "argv", ["embedded", "up", *options])
     with pytest.raises(SystemExit):
         embedded.main()
-    assert "name a service, such as --kafka" in capsys.readouterr().err
+    assert seen in capsys.readouterr().err
+
+
+def test_help_describes_every_option(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["embedded", "up", "--help"])
+    with pytest.raises(SystemExit):
+        embedded.main()
+    described = re.findall(r"^  --(\w+)(?: [A-Z]+)?\s+[a-z]", capsys.readouterr().out, re.MULTILINE)
+    assert described == ["kafka", "port", "keep", "mariadb", "postgres", "mysql"]
+
+
+def test_kafka_has_the_port_that_init_proposes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "is_free", lambda _: True)
+    for port, expected in ((None, USUAL_BROKER), (9093, "127.0.0.1:9093")):
+        assert embedded._prepare_kafka(port, None).bootstrap == expected
+    assert embedded._prepare_kafka(0, None).port not in (0, 9092)
+
+
+def test_taken_port_is_refused_before_anything_is_downloaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Kafka, "fetch", lambda: pytest.fail("a download"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(sys, "argv", ["embedded", "up", "--kafka", "--port", str(port)])
+        assert embedded.main() == 2
+    seen = capsys.readouterr().err
+    assert f"port {port} on 127.0.0.1" in seen
+    assert "name another port with --port" in seen
+
+
+def test_folder_that_cannot_be_used_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    folder = str(tmp_path / "file" / "below")
+    monkeypatch.setattr(sys, "argv", ["embedded", "up", "--kafka", "--port", "0", "--keep", folder])
+    assert embedded.main() == 2
+    assert f"{folder}: it cannot be used (Not a directory)" in " ".join(capsys.readouterr().err.split())
+
+
+def test_download_without_a_terminal_reports_that_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.1)
+    sizes = iter([12_000_000, *[50_000_000] * 99])
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.35)"])
+    progress.watch_process("downloading kafka", process, 44_000_000, lambda: next(sizes))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:3] == [
+        "downloading kafka (44 MB)",
+        "downloading kafka: 12 of 44 MB",
+        "downloading kafka: 44 of 44 MB",
+    ]
+    assert lines[-1].startswith("downloading kafka: ended after")

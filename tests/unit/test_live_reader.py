@@ -94,6 +94,32 @@ def test_a_reading_that_fails_keeps_the_one_before(
     until(lambda: not reader.get_snapshot().failure, "an answer")
 
 
+def test_a_run_that_starts_is_not_one_without_a_coordinator(
+    reader: LiveReader, system: FakeSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def find_none() -> Placement:
+        asked.append(1)
+        return Placement(problem=f"no leader: {START}")
+
+    system.placement = find_none
+    reader.start()
+    until(lambda: len(asked) > 2, "readings")
+    assert not reader.get_snapshot().failure
+    monkeypatch.setattr(reader_module, "COORDINATOR_START_S", 0.0)
+    until(lambda: reader.get_snapshot().failure == "no leader", "a failure")
+
+
+def test_a_coordinator_that_cannot_be_reached_is_shown_at_once(
+    reader: LiveReader, system: FakeSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_module, "COORDINATOR_START_S", 600.0)
+    system.placement = lambda: Placement(problem="c1 is out of reach", known=False)
+    reader.start()
+    until(lambda: reader.get_snapshot().failure == "c1 is out of reach", "a failure")
+
+
 def test_targets_are_not_asked_before_something_runs(reader: LiveReader, system: FakeSystem) -> None:
     system.placement = refuse
     reader.start()

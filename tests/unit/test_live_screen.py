@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rowlock.cli import STOPPED
 from tests.kits.terminal import ROOT, Terminal
 
 CONFIG = """\
@@ -48,6 +49,11 @@ def test_view_is_shown_below_the_log_and_removed_at_the_end(tmp_path: Path, endi
         assert seen.seen.has_cursor
         assert "source  rows/s" not in seen.text
         assert "step 10" in seen.text
+        last = [line.strip() for line in seen.seen.lines if line.strip()][-2:]
+        assert last[0] == STOPPED
+        assert last[1].startswith("rowlock: add -c "), "the file is not ./rowlock.yaml"
+        assert "incubator modules: another" in seen.text
+        assert "jdk.incubator.vector" not in seen.text
 
 
 def test_every_line_of_the_log_is_shown_once_and_whole(tmp_path: Path) -> None:
@@ -112,6 +118,7 @@ def test_lines_are_printed_where_no_view_is_wanted(
         seen.type(b"\x03")
         assert seen.end() == 0
         assert "rows/s" not in seen.text
+        assert (STOPPED in seen.text) is ("json" not in (*options, *env.values()))
         lines = [line for line in seen.seen.lines if "step" in line]
         is_json = "json" in (*options, *env.values())
         assert all(line.startswith("{") == is_json for line in lines)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from producer.copies.book import CopyBook
 from producer.decoders.envelope import SourceContext, TopicTail
@@ -126,6 +127,18 @@ def test_a_few_tables_are_read_at_once_each_by_a_reader_of_its_own_and_the_next_
     )
     assert run.snapshots.tables.done == {"d.t1"}
     assert run.snapshots.tables.pending == {format_table_name(("d", name)) for name in names if name != "t1"}
+
+
+def test_only_the_process_that_completes_a_snapshot_logs_that() -> None:
+    run = Run("t", "u", copies=("t",))
+    run.book.states.all["d.t"] = replace(run.book.states.all["d.t"], phase="done")
+    with capture_logs() as found:
+        run.advance()
+        assert (run.snapshots.tables.done, run.asked) == ({"d.t"}, ["u"])
+        assert not [each for each in found if each["event"] == "snapshot completed"]
+        run.answer("u", (1, 1))
+        run.advance()
+    assert [each["table"] for each in found if each["event"] == "snapshot completed"] == ["d.u"]
 
 
 def test_capture_goes_on_at_once_only_while_answers_come() -> None:

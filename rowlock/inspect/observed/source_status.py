@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from coordinator.server.operators.copies import CopyRow
-from rowlock.inspect.placement import Placement, PlacementRow
+from rowlock.inspect.placement import START, Placement, PlacementRow
 from rowlock.views.copy_desk import copy_rows, explain_remedy
 from schemas.problems import decode_problem
 from schemas.table.patterns import build_loose_selection
@@ -26,6 +26,7 @@ SILENT_S = 10.0
 NOT_RUNNING_TEXT = "no process runs it"
 LEFT_OUT = "it was not started"
 SEE_CHECK = "`rowlock check` shows the reason"
+START_AGAIN = f"{START}; if it refuses to start, {SEE_CHECK}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ def explain_placement(placement: Placement | None, row: PlacementRow | None) -> 
     if placement is None or not placement.known:
         return None
     if placement.problem:
-        return StateReason("stopped", NOT_RUNNING_TEXT)  # the problem of the status contains the reason
+        return StateReason("stopped", NOT_RUNNING_TEXT, START_AGAIN)
     return StateReason("stopped", LEFT_OUT, SEE_CHECK)
 
 
@@ -182,7 +183,7 @@ def _explain_not_running(seen: Watermark, age: float, placed: StateReason) -> St
     if seen.ended is None and age <= SILENT_S:
         return StateReason("running")  # started by hand, without a coordinator
     problem = decode_problem(seen.ended or NOT_RUNNING_TEXT)
-    return StateReason("stopped", problem.what, problem.action or None)
+    return StateReason("stopped", problem.what, problem.action or placed.remedy)
 
 
 def list_uncaptured_tables(seen: Watermark) -> tuple[TableStatus, ...]:
