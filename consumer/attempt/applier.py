@@ -1,8 +1,10 @@
 """Applies a topic's accepted changes to the target, with the progress in the same transactions.
 
 There are two ways with the same result. With *lanes* (consumer.attempt.lane_group) every lane has its
-own connection and transactions. With *one transaction*, up to a few hundred events become one net change
-in a transaction that guards and moves the progress rows of all lanes.
+own connection and transactions. With *one transaction*, many events become one net change in a transaction
+that guards and moves the progress rows of all lanes: up to a few hundred events, for which it is cheaper
+than waking the lanes, and up to a lane's batch if they are *contended*. Then lanes would wait for each
+other's commits, a transaction for every few events.
 
 One transaction equals the lanes: tickets order the commits of different lanes, and here there is one
 commit; the net change over all lanes' events in event order is the batch of a single lane; all rows move
@@ -10,7 +12,8 @@ from one offset to one offset, so no reader of the progress sees a difference. I
 offset (otherwise an event is new for one lane and applied in another). Changes of quarantined keys queue as
 in a lane: a row that never fits does not take the faster way from its table. If the transaction fails with
 a transient error or is refused, the lanes apply the changes instead, because they can retry, halve and
-quarantine: the rolled-back transaction has changed nothing.
+quarantine: the rolled-back transaction has changed nothing. Contended changes that are refused are halved
+in event order first, so that few of them go through the lanes.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from consumer.ordering.lanes.batches import (
     QuarantineChanges,
     QuarantinedKeys,
     build_batch,
+    build_mark,
     list_entries_of,
     split_entries_by_lane,
 )
@@ -96,7 +100,10 @@ class Applier:
         self._replace, self._unfit = replace, unfit
         self._signals_for = signals
         self._pending: list[RowChange] = []
+        self._pending_bytes = 0
+        self._is_contended = False
         self._lanes: LaneGroup | None = None
+        self._submitted = 0
         may_be_one = progress.level and self._limits.max_gather >= small_batch
         self._small_batch = small_batch if may_be_one else 0
         self._lock_waits = LockWaits()
@@ -114,35 +121,81 @@ class Applier:
     def submit(self, changes: list[RowChange]) -> Machine[None]:
         """Take `changes`, and apply them if they are too many for one transaction. Raises ConsumerError."""
         if self._lanes is not None:
-            yield from self._lanes.submit_changes(self._plan, changes)
+            yield from self._submit_to_lanes(self._lanes, changes)
             return
+        if self._is_contended:
+            size = sum(len(change.wire) for change in changes)
+            if self._pending and self._is_too_much(len(changes), size):
+                yield from self._apply_contended(build_mark(self._pending[-1]))
+            self._pending_bytes += size
         self._pending += changes
-        if len(self._pending) > self._small_batch:
+        if len(self._pending) > self._small_batch and not self._is_contended:
             yield from self._open_lanes()
+
+    def _is_too_much(self, count: int, size: int) -> bool:
+        """Return whether the pending changes and more of them are too many for one transaction."""
+        limits = self._limits
+        return len(self._pending) + count > limits.max_gather or self._pending_bytes + size > limits.max_bytes
+
+    def _submit_to_lanes(self, lanes: LaneGroup, changes: list[RowChange]) -> Machine[None]:
+        yield from lanes.submit_changes(self._plan, changes)
+        self._submitted += len(changes)
+        if self._is_waiting_too_much():
+            yield from self._leave_lanes(lanes, build_mark(changes[-1]))
+            self._is_contended = True
 
     def drain(self, mark: LaneMark) -> Machine[None]:
         """Apply everything submitted; afterwards every lane is at `mark`, or still at a later offset."""
-        if self._lanes is None and self._pending and not (yield from self._apply_in_one_transaction(mark)):
-            yield from self._open_lanes()
-        idle = None if self._lanes is None else (yield from self._lanes.drain(mark))
+        if self._is_contended and self._pending:
+            yield from self._apply_contended(mark)
+        if self._lanes is None and self._pending and (yield from self._try_one_transaction(mark)) is not None:
+            yield from self._open_lanes(measure=False)
+        yield from self._drain_lanes(self._lanes, mark)
+
+    def _drain_lanes(self, lanes: LaneGroup | None, mark: LaneMark) -> Machine[None]:
+        idle = None if lanes is None else (yield from lanes.drain(mark))
         yield from self._progress.move_idle(self._progress.list_lanes_below(mark, idle), mark)
 
-    def _apply_in_one_transaction(self, mark: LaneMark) -> Machine[bool]:
-        """Apply the pending changes in one transaction; return False if the lanes must apply them."""
-        refused = any(change.refused is not None for change in self._pending)
-        if refused or not self._progress.level:
-            return False
+    def _leave_lanes(self, lanes: LaneGroup, mark: LaneMark) -> Machine[None]:
+        """Let the lanes apply everything up to `mark`, and end them: later changes go another way."""
+        yield from self._drain_lanes(lanes, mark)
+        yield from self.close()
+
+    def _apply_contended(self, mark: LaneMark) -> Machine[None]:
+        """Apply the pending changes in one transaction. If they are refused, apply their halves, and the
+        smallest ones by lanes.
+        """
+        parts = [self._pending]
+        while parts:
+            part = self._pending = parts.pop(0)
+            upto = build_mark(part[-1]) if parts else mark
+            error = yield from self._try_one_transaction(upto)
+            if error is None:
+                continue
+            if isinstance(error, RefusedError) and len(part) > max(self._small_batch, 1):
+                middle = len(part) // 2
+                parts[0:0] = [part[:middle], part[middle:]]
+                continue
+            yield from self._open_lanes(measure=False)
+            if self._lanes is not None:
+                yield from self._leave_lanes(self._lanes, upto)
+        self._pending_bytes, self._is_contended = 0, False  # later changes are measured again
+
+    def _try_one_transaction(self, mark: LaneMark) -> Machine[RefusedError | TransientError | None]:
+        """Apply the pending changes in one transaction; return why that is not possible; None: done."""
+        for change in self._pending:
+            if change.refused is not None:
+                return RefusedError(change.refused)
+        if not self._progress.level:
+            return TransientError("the lanes are at different offsets")
         batch = self._build_whole_batch(mark)
         try:
             yield from self._write_batch(range(len(self._progress.rows)), batch)
-        except (TransientError, RefusedError):
-            return False
+        except (TransientError, RefusedError) as error:
+            return error
         self._pending = []
-        self._count_batch(batch)
-        closed = set(batch.quarantine.closed)
-        entries = (*self._held, *batch.quarantine.added)
-        self._held = [entry for entry in entries if (entry.offset, entry.part) not in closed]
-        return True
+        self._record_batch(batch)
+        return None
 
     def _build_whole_batch(self, mark: LaneMark) -> LaneBatch:
         """Return the pending changes as one batch."""
@@ -156,15 +209,19 @@ class Applier:
         ]
         return build_batch(PendingBatch(items, mark), 0, QuarantinedKeys(list_entries_of(self._held, plan)))
 
-    def _count_batch(self, batch: LaneBatch, displaced: int = 0) -> None:
-        """Count what a committed batch has done."""
+    def _record_batch(self, batch: LaneBatch, displaced: int = 0) -> None:
+        """Count what a committed batch has done, and keep the quarantine as it leaves it."""
         remaining = batch.quarantine.list_remaining()
+        if batch.quarantine.added or batch.quarantine.closed:
+            closed = set(batch.quarantine.closed)
+            entries = (*self._held, *batch.quarantine.added)
+            self._held = [entry for entry in entries if (entry.offset, entry.part) not in closed]
         deleted = sum(net.deleted for net in batch.nets)
         self._deleted += deleted
         self._upserted += sum(net.size for net in batch.nets) - deleted
-        added, closed = batch.quarantine.added, batch.quarantine.closed
-        self.quarantine_growth += len(added) - len(closed)
-        self.resolved += len(closed) - (len(added) - len(remaining))
+        added, gone = len(batch.quarantine.added), len(batch.quarantine.closed)
+        self.quarantine_growth += added - gone
+        self.resolved += gone - (added - len(remaining))
         self.held += len(remaining)
         self.untried |= {
             (entry.table, entry.key): entry for entry in remaining if is_queued(entry) or is_waiting(entry)
@@ -184,26 +241,37 @@ class Applier:
             resolved=self.resolved,
         )
 
-    def _open_lanes(self) -> Machine[None]:
+    def _open_lanes(self, *, measure: bool = True) -> Machine[None]:
+        """Give the pending changes to the lanes. `measure`: they stay pending if they are contended."""
         tickets = TicketTable(self._layout.lanes)
-        dispatcher = Dispatcher(self._layout, tickets, self._progress.rows)
+        self._dispatcher = dispatcher = Dispatcher(self._layout, tickets, self._progress.rows)
         self._plan = dispatcher.plan_table(self._target, self._expected)
+        dispatcher.dispatch(self._plan, self._pending)
+        self._submitted = len(self._pending)
+        if measure and self._is_waiting_too_much():
+            self._is_contended = True
+            self._pending_bytes = sum(len(change.wire) for change in self._pending)
+            return
+        self._pending = []
         self._signals = self._signals_for(self._layout.lanes)
         self._lanes = LaneGroup(
             dispatcher, tickets, self._commit_batch,
             limits=self._limits, held=split_entries_by_lane(self._held, self._plan, self._layout.lanes),
             replace=self._replace, unfit=self._unfit, signals=self._signals,
         )  # fmt: skip
-        self._lock_waits = self._lanes.lock_waits
         yield from self._lanes.start()
-        pending, self._pending = self._pending, []
-        yield from self._lanes.submit_changes(self._plan, pending)
+        yield from self._lanes.submit_changes(self._plan, ())  # what is dispatched already
+
+    def _is_waiting_too_much(self) -> bool:
+        """Return whether so many changes wait for another lane's commit that one transaction is better."""
+        waiting, limits = self._dispatcher.waiting, self._limits
+        return self._small_batch > 0 and waiting > limits.max_waits * self._submitted
 
     def _commit_batch(self, lane: int, batch: LaneBatch) -> Machine[None]:
         """Apply a lane's batch in one transaction, and log the displaced and quarantined rows."""
         displaced = yield from self._write_batch([lane], batch)
         with self._signals.mutex:  # several lanes add to the figures
-            self._count_batch(batch, displaced)
+            self._record_batch(batch, displaced)
         if displaced:
             log_displaced_rows(self._unit, self._target, displaced, batch.events[0], batch.nets)
         for entry in batch.quarantine.list_remaining():
@@ -236,7 +304,10 @@ class Applier:
         """
         lanes, self._lanes = self._lanes, None
         if lanes is not None:
-            yield from lanes.close(error)
+            try:
+                yield from lanes.close(error)
+            finally:
+                self._lock_waits.add_waits(lanes.lock_waits)
 
 
 def _build_write(net: ReducedChanges, displacing: str | None = None) -> WriteChanges:

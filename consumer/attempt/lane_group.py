@@ -67,6 +67,12 @@ class LockWaits:
     def end_wait(self, seconds: float) -> None:
         self.seconds += seconds
 
+    def add_waits(self, other: LockWaits) -> None:
+        """Add the waits of lanes that have ended."""
+        self.count += other.count
+        self.seconds += other.seconds
+        self.longest_chain = max(self.longest_chain, other.longest_chain)
+
 
 class LaneGroup:
     """The lanes of one attempt and one layout. Not restartable.

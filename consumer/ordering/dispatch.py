@@ -102,6 +102,8 @@ class Dispatcher:
         self._passed = [row.offset for row in sorted(lanes, key=lambda row: row.lane)]
         self._apart = max(self._passed)  # no lane has passed anything above it
         self._queues: list[list[LaneItem]] = [[] for _ in range(layout.lanes)]
+        self.waiting = 0
+        """Number of items that another lane's commit had to precede when they were queued."""
 
     def plan_table(self, target: TargetTable, source: Table | None = None) -> TablePlan:
         """Return the plan of a table. Call it once: after a barrier there are another dispatcher and
@@ -166,6 +168,8 @@ class Dispatcher:
                 wait = register(holders, new, ticket)
                 if wait is not None:
                     waits += (wait,)
+        if waits:
+            self.waiting += 1
         return waits
 
     def _queue_key_move(self, plan: TablePlan, change: RowChange, old: bytes) -> None:
@@ -189,6 +193,7 @@ class Dispatcher:
         if offset > self._passed[target]:
             waits = self._register_tickets(plan, (second.id, target), None, second.after)
             self._queues[target].append((second, plan, new, waits + order))
+            self.waiting += bool(order and not waits)
 
 
 def get_image(change: RowChange) -> Row:

@@ -274,7 +274,9 @@ class Query:
     @property
     def spec(self) -> UnitSpec:
         world = self.world
-        limits = LaneLimits(max_gather=world.max_gather, max_pending=world.max_pending, tries=8)
+        limits = LaneLimits(
+            max_gather=world.max_gather, max_pending=world.max_pending, max_waits=world.max_waits, tries=8
+        )
         return UnitSpec(
             unit=ApplyUnit("p", self.unit), source="s", epoch=self.epoch, topic_id="id",
             routes=routes(self.branch, keeps=world.keeps), lanes=self.lanes, limits=limits,

@@ -80,6 +80,8 @@ RULE = {
     "clock": "the time up to which a source is captured comes from its server's clock",
     "quiet": "a time of the server counts once the log's end that was read after it is reached",
     "time first": "the server's time is read before the log's end",
+    "all lanes": "one transaction for contended events moves all lanes",
+    "parts": "a part of contended events moves no lane past an event that is left",
     "claim": "watermarks of a replaced capture process end at the announcement of its successor",
 }
 

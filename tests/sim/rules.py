@@ -75,6 +75,8 @@ class Rules:
     times_are_the_servers: bool = True  # capture's clock may be ahead
     times_are_reached: bool = True  # that nothing arrives does not show that all is read
     times_come_before_ends: bool = True  # what is committed between the two may be behind the end
+    all_lanes_move: bool = True  # with the transaction that applies contended events of all lanes
+    marks_end_with_parts: bool = True  # a part of contended events moves no lane past an event that is left
     claims_are_announced: bool = (
         True  # before the first event, after which a replaced process's rows are dropped
     )
@@ -145,6 +147,8 @@ FINDINGS: dict[str, str] = {
     "clock": "times_are_the_servers",
     "quiet": "times_are_reached",
     "time first": "times_come_before_ends",
+    "all lanes": "all_lanes_move",
+    "parts": "marks_end_with_parts",
     "claim": "claims_are_announced",
 }
 """Name of a rule in these tests (a number for the oldest) → the rule."""
@@ -166,6 +170,15 @@ _EXACT = {"shouts": 0, "one_case": 1}
 _KEEPS = _REMOVES | {"keeps": 1, "quarantine": 0, "truncates": 0.0}
 _REFUSED = {"quarantine": 1, "poison": 0.2, "moves": 0.5, "others": 0.1}
 _HOLDS = _REFUSED | {"holds": 1, "loose": 0.3}
+_CONTENDED = {
+    "max_waits": 0.02,
+    "small_batch": 2,
+    "max_gather": 8,
+    "max_lanes": 4,
+    "max_batch": 30,
+    "others": 0.0,
+    "statements": 0.0,
+}
 EMPHASIS: dict[str, dict[str, float]] = {
     "1": {"snapshot": 1},
     "2": {"snapshot": 1, "transactions": 3, "prefill": 5, "faults": 0.0},
@@ -232,6 +245,8 @@ EMPHASIS: dict[str, dict[str, float]] = {
     "at last": _REFUSED,
     "same fold": _REFUSED | {"coarse": 1},
     "value": _HOLDS,
+    "all lanes": _CONTENDED | {"faults": 0.06, "transactions": 30, "moves": 0.5},
+    "parts": _CONTENDED | {"faults": 0.04, "quarantine": 1, "poison": 0.1},
     "claim": {"faults": 0.06, "statements": 0.0, "purges": 0.0, "transactions": 40},
 }
 """What a world has more of when it is to show that a rule is needed."""

@@ -63,9 +63,12 @@ class SourceTimesJudge:
     def _take(self, event: EventEnvelope, offset: int) -> None:
         """Note a row, unless readers drop it: it comes again, or a zombie sent it."""
         place = event.source
-        if place.gen < self._gen or place.position <= self._highest:
+        if place.gen < self._gen:
             return
-        self._gen, self._highest = place.gen, place.position
+        self._gen = place.gen  # also by an event that comes again
+        if place.position <= self._highest:
+            return
+        self._highest = place.position
         if event.op in "cud":
             start = place.position[1:3]
             self._rows.append((offset, start))

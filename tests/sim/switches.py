@@ -11,6 +11,7 @@ from unittest import mock
 import msgspec
 from msgspec import structs
 
+from consumer.attempt import applier as applier_module
 from consumer.attempt import attempt as attempt_module
 from consumer.attempt import attempt_state, recovery
 from consumer.attempt.applier import Applier
@@ -34,7 +35,7 @@ from consumer.ordering import dispatch as dispatch_module
 from consumer.ordering.dedup import Deduplicator
 from consumer.ordering.dispatch import Dispatcher, TablePlan
 from consumer.ordering.lanes import batches, lane
-from consumer.ordering.lanes.batches import LaneBatch, PendingBatch, moves_key
+from consumer.ordering.lanes.batches import LaneBatch, PendingBatch, build_mark, moves_key
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import LaneProgress, NetChange, QuarantineEntry, RowChange, TargetTable
 from consumer.ordering.progress import LaneMark, ResumePlan, plan_resume
@@ -476,6 +477,18 @@ def _end_first(catalog: Catalog) -> TimedEnd | None:
     return None if end is None else TimedEnd(*end, catalog.server.read_time_ms())
 
 
+_write_batch = Applier._write_batch
+
+
+def _moves_one_lane(self: Applier, lanes: Sequence[int], batch: LaneBatch) -> Machine[int]:
+    return _write_batch(self, lanes[:1], batch)
+
+
+def _past_the_next(change: RowChange) -> LaneMark:
+    mark = build_mark(change)
+    return (mark[0] + 1, *mark[1:])
+
+
 def _announces_nothing(self: CaptureStarter, gen: int) -> None:
     del self, gen
 
@@ -564,6 +577,8 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "clock": ((CaptureTicker, "_has_reached_log_end", _by_own_clock),),
     "quiet": ((CapturePosition, "compare_log_end", _as_nothing_came),),
     "time first": ((proven_log, "read_timed_end", _end_first),),
+    "all lanes": ((Applier, "_write_batch", _moves_one_lane),),
+    "parts": ((applier_module, "build_mark", _past_the_next),),
     "claim": ((CaptureStarter, "_announce_claim", _announces_nothing),),
 }
 

@@ -107,6 +107,9 @@ class PipelineSimulation:
         # Of its own, too: the clocks of the machines that capture.
         self.drifting = random.Random(seed ^ 0xD21F)
         self._asked = 0
+        # Of its own, too: the share of waiting events above which one transaction applies them.
+        waits = random.Random(seed ^ 0x1A9E5).choice((1.0, 0.3, 0.02))
+        self.max_waits = more.get("max_waits", 1.0 if finding else waits)
         # Of its own, too: seconds that a step takes.
         self.pace = random.Random(seed ^ 0xC10C).choice((0.01, 0.05, 0.5))
         self.repairs = self.asking.random() < more.get("repairs", 0.7)  # whether stopped units get copies

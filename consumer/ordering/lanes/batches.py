@@ -258,7 +258,7 @@ def build_batch(pending: PendingBatch, lane: int, held: QuarantinedKeys) -> Lane
         nets = [replace_snapshot_rows(net) for net in nets]
     return LaneBatch(
         nets,
-        pending.end or _build_mark(items[-1][0]),
+        pending.end or build_mark(items[-1][0]),
         quarantine,
         displacing=encode_displacing(lane, first, last) if pending.displacing else None,
         events=(first, last),
@@ -319,6 +319,6 @@ def _build_exact_key(change: RowChange, plan: TablePlan) -> Key:
     return () if row is None else plan.build_key(row)
 
 
-def _build_mark(change: RowChange) -> LaneMark:
+def build_mark(change: RowChange) -> LaneMark:
     """Return the progress of a lane that has applied `change`."""
     return (change.id[0], change.position, change.gen, change.ts_ms)

@@ -50,6 +50,9 @@ class LaneLimits:
     """Bytes of their wire JSON."""
     max_pending: int = 50_000
     """Events given to the lanes and not yet committed, above which the attempt stops reading."""
+    max_waits: float = 0.02
+    """Share of the events that may have to wait for another lane. Above it, one transaction of all lanes
+    applies them; 1.0: never."""
     tries: int = 6  # consecutive failures of a batch, with halves, before the error is raised
     whole: int = 2  # of these, the number with the whole batch before it is divided
     pause: float = 0.05  # seconds before the second try; doubles up to max_pause
