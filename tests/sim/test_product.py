@@ -89,13 +89,18 @@ SEEDS = 150
 SELDOM = {
     "applier.log_displaced_rows": 19,
     "producer.book.CopyBook._recover_sweep": 155,
-    "producer.log_stream.LogStream.skip_to": 393,
-    "recovery._halve_trial": 245,
-    "recovery.RecoveryPlan.record_failure": 393,
-    "recovery._log_failure": 393,
+    "applier.Applier._apply_contended": 63,
+    "producer.topic_recovery._read_source": 156,
+    "producer.copies.TableCopies.handle_recreated_table": 261,
+    "recovery._halve_trial": 809,
+    "recovery.RecoveryPlan.record_failure": 279,
 }
 MOST_SEEDS = 2000
 NOT_SIMULATED = {
+    "producer.log_stream.LogStream.skip_to": "a file above 4 GiB (tests/unit/test_capture_writer.py)",
+    "recovery._log_failure": "a target that fails in all trials (tests/unit/test_quarantine_recovers.py)",
+    "producer.log_stream.LogStream._raise_half_written": "an event that is still written "
+    "(tests/unit/test_log_proof.py)",
     "attempt.Attempt.define_initially": "Debezium's topics alone",
     "attempt.Attempt.continue_in_topic": "no topic is lost here (tests/unit/test_recreated_topic_units.py)",
     "producer.book.CopyBook.forget_begin": "no topic is lost here (tests/unit/test_lost_topics.py)",
@@ -223,6 +228,7 @@ def test_a_function_that_fails_breaks_seeds(name: str) -> None:
             try:
                 PipelineSimulation(seed).run()
             except Exception:  # noqa: BLE001  # whatever the break comes to
+                assert called.called, f"seed {seed} is wrong without {name}"
                 return
             assert not called.called, f"seed {seed} is right, although {name} failed in it"
     pytest.fail(f"{len(seeds)} seeds never come to {name}")
