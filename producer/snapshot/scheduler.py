@@ -254,7 +254,7 @@ class SnapshotScheduler:
                 case chunks.SnapshotDone():
                     name = job.table.name
                     self.tables.finish_table(name)
-                    if effects != [effect]:  # alone, it means that an earlier process completed the snapshot
+                    if effects != [effect]:  # alone, it means that nothing was left to be read
                         _log.info(
                             "snapshot completed", source=self._context.name, table=format_table_name(name)
                         )

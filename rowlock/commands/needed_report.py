@@ -1,4 +1,4 @@
-"""What an administrator has to change on the servers: statements, and one block for a configuration file.
+"""The changes that an administrator has to make on the servers: statements, and one block for a file.
 
 `check` and `init` print it below their findings.
 """

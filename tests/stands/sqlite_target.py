@@ -258,6 +258,9 @@ class SqliteCatalog(KeyedReads):
     def find_durability_risk(self) -> Remark | None:
         return None
 
+    def explain_untested_version(self) -> Problem | None:
+        return None
+
     def create_statements(self, table: Table) -> list[str]:
         body = [*map(checked, table.columns), f"PRIMARY KEY ({_columns(table.key)})"]
         body += [f"UNIQUE ({_columns(index)})" for index in table.unique]

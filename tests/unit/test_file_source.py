@@ -213,8 +213,8 @@ class FileSite:
         return found
 
     def watermarks(self) -> list[Watermark]:
-        records = self.broker.topics[f"{PREFIX}.s.watermark"].records
-        return [msgspec.json.decode(each.value() or b"", type=Watermark) for each in records]
+        values = [each.value() for each in self.broker.topics[f"{PREFIX}.s.watermark"].records]
+        return [msgspec.json.decode(value, type=Watermark) for value in values if value is not None]
 
 
 @pytest.fixture
