@@ -17,7 +17,14 @@ from fastapi import Depends, Header, HTTPException, Request
 from fastapi.security import HTTPBearer
 from pydantic import SecretStr
 
-from schemas.config.addresses import ASKED_BY, SYSTEM, explain_other_system, is_loopback
+from schemas.config.addresses import (
+    ASKED_BY,
+    KAFKA,
+    SYSTEM,
+    explain_other_kafka,
+    explain_other_system,
+    is_loopback,
+)
 
 _BEARER = HTTPBearer(auto_error=False, description="`coordination.token` of the configuration.")
 
@@ -85,13 +92,15 @@ def identify_asker(
 Asker = Annotated[str, Depends(identify_asker)]
 
 
-def require_same_system(prefix: str) -> Callable[..., None]:
+def require_same_system(prefix: str, bootstrap: str = "") -> Callable[..., None]:
     """Return the dependency that raises HTTPException 421 for a request that names another system's
-    Kafka prefix.
+    Kafka prefix, or another Kafka.
     """
 
     def check(request: Request) -> None:
-        why = explain_other_system(prefix, request.headers.get(SYSTEM, ""))
+        given = request.headers
+        why = explain_other_system(prefix, given.get(SYSTEM, ""))
+        why = why or explain_other_kafka(bootstrap, given.get(KAFKA, ""))
         if why is not None:
             raise HTTPException(421, why)
 

@@ -76,13 +76,14 @@ def create_app(
     *,
     token: SecretStr | None,
     prefix: str = "",
+    bootstrap: str = "",
     version: str = "",
     per_topic: int = METRICS_PER_TOPIC,
 ) -> FastAPI:
     """Return the application over `coordinator`.
 
     `token`: required of requests; None: none, for loopback only. `copies`: stores requests for copies.
-    `prefix`: the system's Kafka prefix; a request that names another is refused. `version`: of rowlock.
+    `prefix`, `bootstrap`: the system's Kafka; a request that names another is refused. `version`: of rowlock.
     `per_topic`: with more units than this, no metric has a value for each unit.
     """
     app = FastAPI(
@@ -91,7 +92,8 @@ def create_app(
     problems.install_problem_handlers(app)
     app.add_middleware(RequestGuard, token=token)
     secured = APIRouter(
-        prefix="/v1", dependencies=[Depends(describe_bearer_token), Depends(require_same_system(prefix))]
+        prefix="/v1",
+        dependencies=[Depends(describe_bearer_token), Depends(require_same_system(prefix, bootstrap))],
     )
     _add_listings(secured, coordinator)
     _add_commands(secured, coordinator)
@@ -312,7 +314,7 @@ def _describe_errors(path: str, method: str, responses: dict[str, Any]) -> None:
             "403": "Without a token: not from this machine.",
         }
         descriptions |= {
-            "421": "The request names another system's Kafka prefix.",
+            "421": "The request names another system's Kafka, or prefix there.",
             "504": "The leader did not answer in time.",
         }
     if "{" in path:

@@ -21,7 +21,7 @@ import httpx
 
 from rowlock.credentials import build_unreadable_error, load_agent_token, load_security
 from rowlock.errors import CommandError, NoLeaderError, NoListenerError
-from schemas.config.addresses import ASKED_BY, SYSTEM
+from schemas.config.addresses import ASKED_BY, KAFKA, SYSTEM
 from schemas.config.model import Config, CoordinationConfig, CoordinationTls
 from schemas.patience import scale_timeout
 
@@ -64,8 +64,8 @@ class LeaderClient:
     """A client of the leader. Raises CommandError with the leader's refusal, or NoLeaderError with the reason
     why no leader was found.
 
-    `prefix`: the system's Kafka prefix; a coordinator of another system refuses it, and the leader is
-    searched elsewhere. `at`: where to ask first; default: `coordination.rest`.
+    `prefix`, `bootstrap`: the system's Kafka; a coordinator of another system refuses it, and the leader is
+    searched elsewhere, at last by `read_topic`. `at`: where to ask first; default: `coordination.rest`.
     """
 
     def __init__(
@@ -73,16 +73,20 @@ class LeaderClient:
         config: CoordinationConfig,
         *,
         prefix: str = "",
+        bootstrap: str = "",
         patience_s: float = ELECTION_TIMEOUT_S,
         at: str | None = None,
         find: Callable[[], FoundLeader] | None = None,
+        read_topic: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._config, self._patience_s = config, patience_s
         self._find = find or (lambda: find_rest(config, prefix))
+        self._read_topic = read_topic
         self._at = at or config.advertised_rest
         token = config.token.get_secret_value() if config.token else ""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         headers |= {SYSTEM: prefix} if prefix else {}
+        headers |= {KAFKA: bootstrap} if bootstrap else {}
         headers[ASKED_BY] = _describe_user()
         self._http = httpx.Client(
             headers=headers,
@@ -96,15 +100,18 @@ class LeaderClient:
         """Return a client that finds the leader of `config` at any address."""
         coordination, prefix = config.coordination, config.kafka.prefix
 
-        def find() -> FoundLeader:
+        def read_topic() -> str | None:
             from rowlock.coordinator.control_view import find_leader_address  # it loads Kafka's client
 
-            found = find_rest(coordination, prefix)
-            return (
-                found if found.at is not None else FoundLeader(find_leader_address(config.kafka), found.heard)
-            )
+            return find_leader_address(config.kafka)
 
-        return cls(coordination, prefix=prefix, find=find)
+        def find() -> FoundLeader:
+            found = find_rest(coordination, prefix)
+            return found if found.at is not None else FoundLeader(read_topic(), found.heard)
+
+        return cls(
+            coordination, prefix=prefix, bootstrap=config.kafka.bootstrap, find=find, read_topic=read_topic
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -184,14 +191,24 @@ class LeaderClient:
             seen = f"{self._at} answered {answer.status_code} and is no coordinator"
             raise CommandError(seen, "correct coordination.rest in the configuration") from error
         if kind.endswith(":another-system"):
-            at = self._find().at
-            if at is None or at == self._at:
-                raise NoLeaderError(detail)
-            return _Redirect(f"{self._at}: {detail}", at, heard=False)
+            return self._leave_other_system(detail)
         if kind.endswith(":not-leader"):
             leader = problem.get("leader")
             return _Redirect(f"{self._at}: {detail}", leader["rest"] if leader else None, heard=True)
         raise CommandError(detail)
+
+    def _leave_other_system(self, detail: str) -> _Redirect:
+        """Return where this system's leader is. Raises NoLeaderError.
+
+        A coordinator with another Kafka may have the same prefix, so gRPC may find it, too. If the control
+        topic names the very coordinator that refuses, its Kafka is the same by another address.
+        """
+        at = self._find().at
+        if at in (None, self._at):
+            at = self._read_topic()
+        if at is None or (at == self._at and self._http.headers.pop(KAFKA, None) is None):
+            raise NoLeaderError(detail)
+        return _Redirect(f"{self._at}: {detail}", at, heard=False)
 
 
 def _is_refused(error: BaseException) -> bool:

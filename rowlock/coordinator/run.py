@@ -31,7 +31,7 @@ from schemas.config.addresses import join_address, split_address
 from schemas.config.changes.handed import reload_config_file
 from schemas.config.changes.parts import compute_config_digest, compute_part_digests
 from schemas.config.changes.plan import ConfigPlan, plan_config_change
-from schemas.config.model import Config, ConfigErrors, CoordinationConfig
+from schemas.config.model import Config, ConfigErrors, CoordinationConfig, KafkaConfig
 from schemas.io.signals import stopped_by_signals
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def _serve_until_stopped(
 ) -> int:
     config = held.config
     try:
-        rest = serve_rest(config.coordination, coordinator, copies, config.kafka.prefix, listening)
+        rest = serve_rest(config.coordination, coordinator, copies, config.kafka, listening)
     except BaseException:
         listening.close()
         coordinator.close()
@@ -250,7 +250,7 @@ def serve_rest(
     config: CoordinationConfig,
     coordinator: Coordinator,
     copies: CopyRequests,
-    prefix: str,
+    kafka: KafkaConfig,
     listening: socket.socket,
 ) -> RestServer:
     """Return the REST server on `listening`. Raises CommandError if a certificate cannot be used."""
@@ -262,7 +262,8 @@ def serve_rest(
     certificate = Certificate(config.tls.cert, config.tls.key) if config.tls else None
     app = create_app(
         coordinator, copies,
-        token=config.token, prefix=prefix, version=__version__, per_topic=config.metrics_per_topic,
+        token=config.token, prefix=kafka.prefix, bootstrap=kafka.bootstrap, version=__version__,
+        per_topic=config.metrics_per_topic,
     )  # fmt: skip
     server = RestServer(app, config.rest, certificate, listening)
     try:

@@ -11,6 +11,13 @@ It distinguishes two systems on one machine, which may use the same names for un
 request without the header is accepted.
 """
 
+KAFKA = "rowlock-kafka"
+"""Header of REST: the caller's `kafka.bootstrap`.
+
+Systems with the same prefix, which is the usual one, have different Kafkas. A request without the header is
+accepted.
+"""
+
 ASKED_BY = "rowlock-by"
 """Header of REST: the name of the person who gives a command, as they state it; the leader's events and
 log show it.
@@ -53,6 +60,25 @@ def is_any(host: str) -> bool:
         return ip_address(host).is_unspecified
     except ValueError:
         return False
+
+
+def explain_other_kafka(own: str, theirs: str) -> str | None:
+    """Return why a coordinator with `kafka.bootstrap` `own` refuses a caller with `theirs`; None: they have a
+    broker in common, or one of them is not known ("").
+    """
+    if not own or not theirs or _list_brokers(own) & _list_brokers(theirs):
+        return None
+    return (
+        f"this coordinator has kafka.bootstrap {own}, the request has {theirs}; correct the addresses under "
+        "coordination, or give each system addresses of its own"
+    )
+
+
+def _list_brokers(bootstrap: str) -> set[str]:
+    brokers = (each.strip().lower() for each in bootstrap.split(","))
+    return {
+        f"127.0.0.1:{each.rpartition(':')[2]}" if each.startswith("localhost:") else each for each in brokers
+    }
 
 
 def explain_other_system(asked: str, theirs: str) -> str | None:

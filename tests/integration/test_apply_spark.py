@@ -204,7 +204,7 @@ def test_a_topic_that_is_made_again_stops_its_unit(running: Running) -> None:
     running.applied(topic)
     delete_topic(running.bootstrap, topic.name)
     create_topic(running.bootstrap, topic.name)
-    running.stopped(topic, "it was deleted and created again")
+    running.stopped(topic, "was deleted and created again")
     other = _source("after_again")
     other_topic = running.topic(other)
     other_topic.write_changes([other.definition(), other.put(other.row(1, None, 1))])

@@ -50,6 +50,7 @@ from rowlock.coordinator import leader_client as leader_module
 from rowlock.coordinator.leader_client import FoundLeader, LeaderClient
 from rowlock.coordinator.run import listen_for_rest, serve_rest
 from rowlock.errors import CommandError
+from schemas.config.addresses import explain_other_kafka
 from schemas.config.model import CoordinationConfig, KafkaConfig, load_config
 from schemas.problems import Problem, encode_problem
 from tests.kits import transport as transport_kit
@@ -63,7 +64,7 @@ sources:
   b1: {type: mariadb, host: 127.0.0.1, port: 1, user: u, password: x, tables: [bank.*]}
 """
 UNIT = "apply/p/t.b1.bank.acct"
-NOWHERE = "127.0.0.1:1"
+NOWHERE = BROKER = "127.0.0.1:1"
 Serve = Callable[..., str]
 
 
@@ -142,6 +143,46 @@ def test_a_leader_that_is_said_to_be_where_another_system_answers_is_not_asked_f
     assert "kafka.prefix 'other'" in refused.stderr
 
 
+def test_the_coordinator_of_another_kafka_takes_no_commands(
+    rowlock: Callable[..., Result], control: FakeControl, led: list[str]
+) -> None:
+    """Two systems with the usual prefix on one machine: `reload` and `units` went to the neighbour's."""
+    theirs = FakeControl()
+    app = create_app(theirs, theirs.desk, token=None, prefix="rowlock", bootstrap="127.0.0.1:19092")
+    server = RestServer(app, "127.0.0.1:0")
+    try:
+        at = server.start()
+        refused = rowlock("reload", at)
+        assert (refused.exit_code, theirs.reloads) == (2, [])
+        assert "kafka.bootstrap 127.0.0.1:19092" in refused.stderr
+        ours = create_app(control, control.desk, token=None, prefix="rowlock", bootstrap=f"{BROKER},b:1")
+        leader = RestServer(ours, "127.0.0.1:0")
+        try:
+            led.append(leader.start())
+            assert rowlock("reload", at).exit_code == 0
+            assert (control.reloads, theirs.reloads) == ([False], [])
+        finally:
+            leader.close()
+        led[:] = [at]
+        assert rowlock("reload", at).exit_code == 0, "the control topic names it: it is the same Kafka"
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("own", "theirs", "same"),
+    [
+        ("a:1,b:2", "B:2", True),
+        ("localhost:1", "127.0.0.1:1", True),
+        ("a:1", "a:2", False),
+        ("", "a:1", True),
+        ("a:1", "", True),
+    ],
+)
+def test_one_broker_in_common_is_the_same_kafka(own: str, theirs: str, same: bool) -> None:
+    assert (explain_other_kafka(own, theirs) is None) == same
+
+
 @pytest.mark.parametrize(
     ("reported", "at"),
     [([], None), ([Claim(Candidate("c", "h:1", "h:2"), "n")], "h:2"), ([Claim(Candidate("c", "h:1", ""), "n")], None),  # noqa: E501
@@ -173,7 +214,9 @@ def test_rest_may_take_another_port_where_its_own_is_taken() -> None:
         with pytest.raises(CommandError, match="cannot listen"):
             listen_for_rest(config, or_any_port=False)
         listening, address = listen_for_rest(config, or_any_port=True)
-        server = serve_rest(config, cast(Coordinator, FakeControl()), FakeDesk(), "p", listening)
+        server = serve_rest(
+            config, cast(Coordinator, FakeControl()), FakeDesk(), KafkaConfig(bootstrap=BROKER), listening
+        )
         try:
             assert server.address == address != config.rest
             assert httpx.get(f"http://{server.address}/v1/leader", trust_env=False).status_code in {200, 503}
