@@ -14,7 +14,7 @@ from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
 from rowlock.views.kafka import KafkaView
 from schemas.config.model import KafkaConfig
 from tests.kits.apply import create_topic, delete_topic
-from tests.kits.whole_run import WholeRun, whole_run
+from tests.kits.whole_run import PATIENCE_S, WholeRun, whole_run
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -101,9 +101,12 @@ def test_check_announces_that_an_emptied_kafka_needs_copies_of_all_tables(
     system.run.start()
     for table in ("acct", "other") if repair == "stop" else ():
         for pipeline in ("pg", "my"):
-            look = lambda pipeline=pipeline, table=table: system.unit(pipeline, "s", table)  # noqa: E731
-            found = system.await_state("the unit waits", look, "stopped")
-            assert "Kafka no longer has the events" in found["reason"]
+            # `stopped` is also the state of a unit that is not started yet.
+            look = lambda pipeline=pipeline, table=table: (  # noqa: E731
+                (unit := system.unit(pipeline, "s", table)) is not None
+                and "Kafka no longer has the events" in (unit["reason"] or "")
+            )
+            system.run.until(look, f"the unit of {table} in {pipeline} waits", PATIENCE_S)
         assert system.invoke("copy", f"{system.db}.{table}").exit_code == 0
     arrives(system, "other", "acct")
     system.change("s", "DELETE FROM acct WHERE id = 2", "INSERT INTO acct VALUES (5, 5)")
