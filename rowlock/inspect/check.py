@@ -72,7 +72,7 @@ from schemas.table.model import Table
 from schemas.table.names import EXACT
 from schemas.table.patterns import is_pattern_match
 
-TRIAL_BROKER = "`python -m deploy.embedded up --kafka` starts a broker and prints its address"
+TRIAL_BROKER = "`python -m deploy.embedded up --kafka --keep broker` starts a broker and prints its address"
 
 
 def list_findings(config: Config) -> list[Finding]:

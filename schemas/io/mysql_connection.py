@@ -45,9 +45,12 @@ _LOST = 2013
 _UNREACHABLE = frozenset({2002, 2003, 2006, 2013})
 #: The server refuses user or password.
 REFUSED_USER = frozenset({1045, 1698})
+#: The account is locked; MySQL and MariaDB.
+_LOCKED_USER = frozenset({3118, 4151})
 _REMEDIES: dict[int, str] = {
     1044: "the user may not use this database: GRANT it",
     **dict.fromkeys(REFUSED_USER, f"user or password is wrong, or this host is not allowed: {CORRECT_LOGIN}"),
+    **dict.fromkeys(_LOCKED_USER, "the account is locked: find out why, then ALTER USER … ACCOUNT UNLOCK"),
     1049: "the database does not exist: create it, or correct its name in the configuration",
     1040: "the server has no free connection: raise max_connections, or use fewer lanes",
     1129: "the server blocks this host after connection errors: run FLUSH HOSTS there",
@@ -116,7 +119,7 @@ def open_connection(**settings: Any) -> Connection[Any]:
 
 
 def _is_refused_user(error: Exception) -> bool:
-    return bool(error.args) and error.args[0] in REFUSED_USER
+    return bool(error.args) and error.args[0] in REFUSED_USER | _LOCKED_USER
 
 
 def _require_supported(connection: Connection[Any]) -> None:

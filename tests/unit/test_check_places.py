@@ -73,4 +73,4 @@ def test_trial_broker_is_named_only_where_the_broker_would_be_on_this_machine(
     file.write_text(file.read_text().replace('bootstrap: "127.0.0.1:1"', f'bootstrap: "{bootstrap}"'))
     (found,) = check._yield_kafka_findings(load_config(file), [])
     assert found.remedy.startswith("start the broker")
-    assert ("`python -m deploy.embedded up --kafka`" in found.remedy) is is_here
+    assert ("`python -m deploy.embedded up --kafka --keep broker`" in found.remedy) is is_here

@@ -340,7 +340,7 @@ def test_kafka_is_asked_for_until_it_answers_or_a_person_insists(
     result = init(*words, input="".join(f"{each}\n" for each in [*answers, "all"]))
     assert result.exit_code == 0, result.output
     assert load_config(tmp_path / "rowlock.yaml", {}).kafka.bootstrap == used
-    said = "at k1:1. To try rowlock on this machine: `python -m deploy.embedded up --kafka`"
+    said = "at k1:1. To try rowlock on this machine: `python -m deploy.embedded up --kafka --keep broker`"
     assert result.stdout.count(said) == answers.count("k1:1")
 
 

@@ -478,6 +478,8 @@ def test_detail_of_postgres_is_shown_unless_it_has_values(state: str, detail: st
         (1040, "raise max_connections", True),
         (1053, "see the server's message", True),
         (1129, "FLUSH HOSTS", False),
+        (3118, "ACCOUNT UNLOCK", False),
+        (4151, "ACCOUNT UNLOCK", False),
         (1130, "change the user's host part", False),
         (1203, "raise max_user_connections", True),
         (2003, "nothing answers there", True),

@@ -33,7 +33,7 @@ _UNIQUE = frozenset({1062, 1169, 1586})
 #: 1095: KILL of another user's connection.
 _CONFIG = frozenset({
     1044, 1045, 1049, 1054, 1064, 1095, 1109, 1142, 1143, 1227, 1305, 1370, 1698, 1103, 1115, 1273,
-    3730,
+    3730, 3118, 4151,
     1031, 1036, 1288, 1348, 1471, 1906, 3105,  # views, tables that cannot be written, generated columns
     1488, 1503, 1553, 1828, 1829, 1832, 1833, 1834, 3108, 3780, 3837, 3855,
     3959,  # what uses a column or index that would change
