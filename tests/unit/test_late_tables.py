@@ -371,7 +371,7 @@ def test_a_start_asks_for_definitions_where_it_has_seen_nothing_before() -> None
 
 @pytest.mark.parametrize("later", [False, True])
 def test_a_start_leaves_a_missing_table_to_a_later_statement_in_the_log(later: bool) -> None:
-    """That is its DROP. Without it, the user lost a right, or binlogging was off: it is not known to be gone."""
+    """That is its DROP. Without one, the user may have lost a right: the table is not known to be gone."""
     captured = CapturedTables("rowlock", "b1")
     started = StartedCapture(RECORD, CONTEXT, captured, {}, {}, fresh=False)
     tables: Any = SimpleNamespace(names=NameRules(), examine_tables=lambda _: {})
