@@ -43,6 +43,7 @@ TableName = tuple[str, str]
 #: Every cause of a stop, and its meaning.
 CAUSES: dict[str, str] = {
     "dropped": "the table was dropped at the source",
+    "unseen": "capture no longer sees the table, and the log does not show that it was dropped",
     "rows-replaced": "a statement emptied, replaced or swapped rows that the log does not show",
     "statement": "a statement that is logged as text, not as rows, may have changed the table",
     "definition": "the active definition at a position of the log cannot be proven, "
@@ -161,12 +162,33 @@ def explain_dropped_remedy(name: TableName) -> str:
     )
 
 
+def explain_unseen_table(name: TableName) -> Problem:
+    """Return the problem of a table that the catalog does not show, and that no statement has dropped.
+
+    A server hides a table from a user without a right to it, so it is not known to be gone.
+    """
+    table = f"{name[0]}.{name[1]}"
+    return Problem(
+        f"the server does not show {table} to rowlock's user, and the log does not show that it was dropped",
+        f"let the user read it (GRANT SELECT ON {table}, or on all of {name[0]}; "
+        f"`rowlock check` shows the statement), then {format_copy_remedy(*name)}; if the table is gone, "
+        f'add "!{format_table_pattern(name)}" to `tables:` (with the quotes) and run `rowlock reload`',
+    )
+
+
+def build_unseen_stop(name: TableName) -> TableStoppedError:
+    """Return the stop of a table that the catalog does not show any more."""
+    problem = explain_unseen_table(name)
+    return TableStoppedError(frozenset([name]), "unseen", problem.what, problem.action)
+
+
 def find_stop_at_start(
     name: TableName, *, selected: bool, exists: bool, unfit: Problem | None
 ) -> TableStoppedError | None:
     """Return why a start stops a table that was captured before; None: it continues.
 
-    `unfit`: why it cannot be captured as it is now.
+    `exists`: the catalog shows it, or the log has a later statement on it, such as its DROP. `unfit`: why
+    it cannot be captured as it is now.
     """
     table, one = f"{name[0]}.{name[1]}", frozenset([name])
     if not selected:
@@ -175,11 +197,7 @@ def find_stop_at_start(
             f"to capture it again, select it and {format_copy_remedy(*name)}",
         )  # fmt: skip
     if not exists:
-        return TableStoppedError(
-            one, "dropped",
-            f"{table} was captured and no longer exists (dropped or renamed, or "
-            "the user may no longer see it)", explain_dropped_remedy(name),
-        )  # fmt: skip
+        return build_unseen_stop(name)
     if unfit is not None:
         first = f"{unfit.action}, then " if unfit.action else ""
         return TableStoppedError(one, "unfit", unfit.what, f"{first}{format_copy_remedy(*name)}")

@@ -31,7 +31,7 @@ from producer.statements.judgement import StatementVerdict
 from producer.statements.shadows import ShadowTables
 from producer.statements.statement import Statement
 from producer.statements.tokens import cut_row_values
-from producer.stops import build_conversion_stop, build_statement_stop, build_swap_stop
+from producer.stops import build_conversion_stop, build_statement_stop, build_swap_stop, build_unseen_stop
 from producer.tables import CapturedTables, TableName, TableState, format_table_name
 from schemas.findings import format_copy_remedy
 from schemas.table.model import Table, is_same_definition
@@ -101,7 +101,7 @@ class BarrierHandler:
         """Send nothing for a stopped table, but report one that was dropped and has been created again."""
         kind, name = barrier.statement.kind, verdict.table
         makes = isinstance(kind, TableDdl) and kind.action in ("create", "rename")
-        dropped = self.captured.stopped[name].stop.cause == "dropped"
+        dropped = self.captured.stopped[name].stop.cause in ("dropped", "unseen")
         if makes and dropped and verdict.rows != "gone" and self.selected(*name):
             _log.info("table recreated", source=self.captured.source, table=format_table_name(name))
             self.on_recreated_table(name, barrier)
@@ -304,7 +304,7 @@ class BarrierHandler:
         otherwise as the catalog proves it.
 
         Raises TableStoppedError if nothing is proven, if the statement made the table unfit, and if the
-        table was dropped later.
+        catalog does not show the table.
         """
         if position in state.ahead:
             return state.ahead[position]
@@ -313,23 +313,22 @@ class BarrierHandler:
         if isinstance(proof, UnprovenDefinition):
             reason = explain_unproven(name, place.file, place.pos, proof)
             raise TableStoppedError(frozenset([name]), "definition", reason, format_copy_remedy(*name))
+        if proof.table is None and proof.problem is None:
+            raise build_unseen_stop(name)  # the log has no later statement on it, so it was not dropped
         table = self.new_tables.learn_definition(name, proof)
         if table is None:
             raise self._build_unfit_stop(name, barrier)
         return table
 
     def _build_unfit_stop(self, name: TableName, barrier: Barrier) -> TableStoppedError:
-        """Return the stop of a captured table that the statement made unfit, or that was dropped later."""
-        problem = self.started.errors.pop(name, None)
-        if problem is None or not problem.action:
-            return build_statement_stop(barrier, StatementVerdict(name, "gone"))
+        """Return the stop of a captured table that the statement made unfit."""
+        problem = self.started.errors.pop(name)
         reason = (
             f"{format_table_name(name)} cannot be captured since "
             f"{barrier.statement.sql[:200]}: {problem.what}"
         )
-        return TableStoppedError(
-            frozenset([name]), "unfit", reason, f"{problem.action}, then {format_copy_remedy(*name)}"
-        )
+        first = f"{problem.action}, then " if problem.action else ""
+        return TableStoppedError(frozenset([name]), "unfit", reason, f"{first}{format_copy_remedy(*name)}")
 
 
 def _hide_statement_values(statement: Statement) -> str:

@@ -27,6 +27,7 @@ from producer.start.table_topics import TableTopics
 from producer.statements.ddl import TableDdl
 from producer.statements.judgement import StatementVerdict
 from producer.statements.statement import Statement
+from producer.stops import explain_unseen_table
 from producer.tables import TableName, TableState, format_table_name
 from schemas.findings import format_copy_remedy
 from schemas.problems import Problem
@@ -102,13 +103,13 @@ class NewTableCapture:
         errors = self.started.errors
         if proof.table is not None:
             errors.pop(name, None)
-        elif proof.problem is not None:
-            errors[name] = proof.problem
+        else:
+            errors[name] = proof.problem or explain_unseen_table(name)
             _log.error(
                 "table skipped",
                 source=self.started.captured.source,
                 table=format_table_name(name),
-                reason=str(proof.problem),
+                reason=str(errors[name]),
             )
         return proof.table
 

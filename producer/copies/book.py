@@ -32,7 +32,9 @@ MAX_COPY_RESTARTS = 3
 #: Causes of stops after which only a copy of the whole table continues, so nothing is left to remove.
 _WITHOUT_DEBT = frozenset({"dropped", "deselected"})
 #: Causes of stops in the middle of a copy that a copy from the beginning may avoid.
-_PASSING = frozenset({"dropped", "rows-replaced", "statement", "definition", "unfit", "xa", "topic-lost"})
+_PASSING = frozenset(
+    {"dropped", "unseen", "rows-replaced", "statement", "definition", "unfit", "xa", "topic-lost"}
+)
 
 
 class KnownTable(NamedTuple):

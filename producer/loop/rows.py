@@ -13,9 +13,8 @@ from producer.sources.changes import TransactionHeader
 from producer.sources.chunk_data import LogMark
 from producer.sources.protocols import LoggedRows, SourceLog
 from producer.start.started import StartedCapture
-from producer.stops import build_decoding_stop, build_oversized_row_stop
+from producer.stops import build_decoding_stop, build_oversized_row_stop, explain_unseen_table
 from producer.tables import TableName
-from schemas.problems import Problem
 from schemas.wire.position import parse_binlog_file_number
 
 
@@ -58,7 +57,7 @@ class RowSender:
         name = self._names.normalize_table(rows.table)
         state = self._captured.tables.get(name) or self._new_tables.take_up_unknown_table(name, context)
         if state is None:
-            self._left_out.setdefault(name, Problem("its definition is unknown: it has been dropped"))
+            self._left_out.setdefault(name, explain_unseen_table(name))
             self._log.skip_uncaptured(rows)
             return
         if self._begins and self._was_before_takeover(name, context):

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import structlog
 
+from producer.definitions.requests import DefinitionPlace, UnprovenDefinition
 from producer.errors import TableStoppedError
 from producer.ports import EventWriter
-from producer.sources.protocols import SourceTables
+from producer.sources.protocols import DefinitionProver, SourceTables
 from producer.sources.survey import MISSING, ExaminedTable
 from producer.start.lost_topics import build_lost_events_stop
 from producer.start.repeated_events import send_stop
@@ -42,6 +43,7 @@ class FormerStops:
     """Restores stops, and repeats them in the topics."""
 
     tables: SourceTables
+    definitions: DefinitionProver
     config: SourceConfig
     writer: EventWriter
     captured: CapturedTables
@@ -80,6 +82,14 @@ class FormerStops:
         of_a_tool = find_tool_tables(
             self.captured.known, self.config.online_ddl.names, patterns, {*names, *self.captured.known}
         )
+        missing = [
+            name
+            for name in self.captured.known
+            if is_selected(patterns, *name)
+            and surveyed.get(name, MISSING) == MISSING
+            and format_table_name(name) not in before
+        ]
+        changed_later = self._select_changed_later(record, missing)
         cause = StopCause(
             record.epoch, record.file, parse_binlog_file_number(record.file), record.pos, read_clock_ms()
         )
@@ -96,7 +106,10 @@ class FormerStops:
             if stop is None and name in unusable:
                 stop = cause.build_table_stop(name, build_topic_stop([name], unusable[name]))
             if stop is None:
-                stop = self._stop_absent_table(cause, name, surveyed.get(name), selected=selected)
+                shown = surveyed.get(name, MISSING)
+                stop = self._stop_absent_table(
+                    cause, name, shown, selected=selected, exists=shown != MISSING or name in changed_later
+                )
             if (lost := lost_events.get(name)) is not None:
                 started.copies.forget_begin(format_table_name(name))
                 stop = stop or self._log_stop(cause, name, build_lost_events_stop(name, lost))
@@ -117,11 +130,20 @@ class FormerStops:
             if stopped.position is not None:
                 send_stop(self.writer, started.context, self.captured, name, record)
 
+    def _select_changed_later(self, record: StoredPosition, names: list[TableName]) -> set[TableName]:
+        """Return the tables with a later statement in the log, such as a DROP: it decides about them when
+        capture reads it.
+        """
+        if not names:
+            return set()
+        place = DefinitionPlace(record.file, record.pos, beginning=True)
+        proofs = self.definitions.prove_definitions(place, names)
+        return {name for name, proof in proofs.items() if isinstance(proof, UnprovenDefinition)}
+
     def _stop_absent_table(
-        self, cause: StopCause, name: TableName, now: ExaminedTable | None, *, selected: bool
+        self, cause: StopCause, name: TableName, now: ExaminedTable, *, selected: bool, exists: bool
     ) -> TableStop | None:
-        exists = now is not None and now != MISSING
-        error = find_stop_at_start(name, selected=selected, exists=exists, unfit=now.problem if now else None)
+        error = find_stop_at_start(name, selected=selected, exists=exists, unfit=now.problem)
         return None if error is None else self._log_stop(cause, name, error)
 
     def _stop_ambiguous_labels(

@@ -29,6 +29,7 @@ from producer.start.start_topics import StartTopics
 from producer.start.started import StartedCapture
 from producer.start.table_topics import TableTopics
 from producer.start.topic_recovery import TableTail, TopicFindings, scan_topics
+from producer.stops import explain_unseen_table
 from producer.tables import CapturedTables, TableName, TableState, format_table_name
 from schemas.config.model import SourceConfig
 from schemas.findings import START_OVER
@@ -218,9 +219,9 @@ class CaptureStarter:
             tail = tails.tables.get(name)
             if tail is not None and self._restore_table(started, name, tail):
                 known.append(name)
-        FormerStops(self.source.tables, self.config, self.writer, self.captured).take_over_stops(
-            started, names, former, found, unusable
-        )
+        FormerStops(
+            self.source.tables, self.source.definitions, self.config, self.writer, self.captured
+        ).take_over_stops(started, names, former, found, unusable)
         new = [name for name in names if name not in self.captured.tables and name not in unusable]
         self._define_new(started, new)
         self.writer.drain()
@@ -273,7 +274,7 @@ class CaptureStarter:
             if isinstance(proof, UnprovenDefinition):
                 self._postpone_table(started, name, proof)
             elif proof.table is None:
-                self._leave_out(started, name, proof.problem or Problem("the table no longer exists"))
+                self._leave_out(started, name, proof.problem or explain_unseen_table(name))
             else:
                 self._define_table(started, name, proof.table)
 

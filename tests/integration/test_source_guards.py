@@ -13,7 +13,7 @@ from deploy.embedded.services import EmbeddedError, Kafka, MariaDB, MySQL
 from producer.checks.preflight import check_source
 from schemas.config.model import load_config
 from schemas.findings import Finding
-from tests.kits.capture import events, refused, running, source, watermarks, write_config
+from tests.kits.capture import events, position, refused, running, source, watermarks, write_config
 from tests.kits.documented_user import PASSWORD, documented_user
 from tests.kits.running import end_readers_of_the_log
 from tests.kits.waiting import until
@@ -123,6 +123,52 @@ def test_a_source_that_becomes_such_a_replica_is_refused_at_the_reconnect(site: 
             assert "a replica of 127.0.0.1:1" in unit.output()
         finally:
             site.end_replication()
+
+
+@pytest.mark.parametrize("running_then", [True, False])
+def test_a_table_that_the_user_may_no_longer_read_is_not_taken_for_dropped(
+    site: Site, running_then: bool
+) -> None:
+    """A target with `on_drop: drop` would drop its table. `running_then`: capture runs, and reads an ALTER;
+    otherwise a start finds the table missing."""
+
+    def take_right() -> None:
+        site.server.execute(f"CREATE TABLE {site.db}.other (id INT PRIMARY KEY)")
+        site.server.execute(f"REVOKE SELECT ON {site.db}.* FROM '{site.db}'@'%'")
+        site.server.execute(f"GRANT SELECT ON {site.db}.other TO '{site.db}'@'%'")
+
+    def find_stops() -> dict[str, str]:
+        stops = position(site.kafka.bootstrap, site.db, "s").stops
+        return {name: each.cause for name, each in stops.items()}
+
+    def list_published_causes() -> list[str]:
+        found = events(site.kafka.bootstrap, f"{site.db}.s.{table}")
+        return [each.stop.cause for each in found if each.stop is not None]
+
+    def find_remedy() -> str:
+        return str(watermarks(site.kafka.bootstrap, site.db, "s")[-1])
+
+    table = f"{site.db}.acct"
+    with running(site.config, "s") as unit:
+        until(lambda: watermarks(site.kafka.bootstrap, site.db, "s"), "the start")
+        site.server.execute(f"INSERT INTO {table} VALUES (1)")
+        if running_then:
+            take_right()
+            site.server.execute(f"ALTER TABLE {table} ADD zz INT")
+            site.server.execute(f"CREATE TABLE {site.db}.fresh (id INT PRIMARY KEY)")
+            until(lambda: find_stops() == {table: "unseen"}, f"the stop: {unit.output()[-3000:]}")
+            until(lambda: f"GRANT SELECT ON {site.db}.fresh" in find_remedy(), "the new table's remedy")
+        else:
+            until(lambda: len(events(site.kafka.bootstrap, f"{site.db}.s.{table}")) > 1, "the row")
+        assert unit.stop() == 0, unit.output()
+    if not running_then:
+        take_right()
+    with running(site.config, "s") as unit:
+        until(lambda: unit.output().count("capture started") == 2, "the second start")
+        site.server.execute(f"INSERT INTO {site.db}.other VALUES (1)")
+        until(lambda: set(list_published_causes()) == {"unseen"}, f"the stop: {unit.output()[-3000:]}")
+        assert find_stops() == {table: "unseen"}
+        assert unit.stop() == 0, unit.output()
 
 
 def test_a_user_who_cannot_see_whether_it_is_a_replica_is_told_so(site: Site) -> None:

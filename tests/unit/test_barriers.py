@@ -122,10 +122,29 @@ def test_a_table_that_a_statement_makes_unfit_stops() -> None:
     assert stage.carry_out("ALTER TABLE t DROP PRIMARY KEY") == {T: "unfit"}
 
 
-def test_a_table_that_is_gone_behind_a_statement_is_dropped() -> None:
+def test_a_table_that_the_catalog_hides_is_not_dropped() -> None:
+    """The user lost its right to the table: a DROP would be in the log, and the proof would wait for it."""
     stage = Stage()
     del stage.now[T]
-    assert stage.carry_out("ALTER TABLE t ADD COLUMN x INT") == {T: "dropped"}
+    error = stage.error("ALTER TABLE t ADD COLUMN x INT", ImpactedTables(frozenset()))
+    [part] = error.parts
+    assert part.cause == "unseen"
+    assert "GRANT SELECT ON bank.t" in part.remedy
+    assert "rowlock copy bank.t" in part.remedy
+
+
+def test_a_table_that_becomes_unfit_without_a_remedy_is_not_dropped() -> None:
+    stage = Stage(now={T: "bank.t is odd"})
+    assert stage.carry_out("ALTER TABLE t ADD COLUMN x INT") == {T: "unfit"}
+
+
+def test_a_new_table_that_the_catalog_hides_is_left_out_with_a_remedy() -> None:
+    stage = Stage()
+    assert stage.carry_out("CREATE TABLE new (id INT PRIMARY KEY)") == {}
+    assert stage.writer.events() == []
+    assert "GRANT SELECT ON bank.new" in str(stage.errors["bank", "new"])
+    stage.carry_out("DROP TABLE new")
+    assert stage.errors == {}
 
 
 def test_nothing_follows_for_a_table_that_is_stopped() -> None:
@@ -161,7 +180,7 @@ def test_nothing_follows_for_a_table_that_is_stopped() -> None:
 )
 def test_a_dropped_table_that_is_there_again_is_told(sql: str, again: list[tuple[str, str]]) -> None:
     """Capture asks for a copy of it; until that begins, nothing of it is sent."""
-    for cause, notified in (("dropped", again), ("rows-replaced", [])):
+    for cause, notified in (("dropped", again), ("unseen", again), ("rows-replaced", [])):
         stage = Stage()
         stage.captured.stop_table(T, StoppedTable(a_stop(cause=cause)))
         stage.carry_out(sql)

@@ -45,6 +45,9 @@ RECORD = StoredPosition(
     source="b1", gen=1, epoch=0, file="binlog.000003", pos=0, ts_ms=7,
     identity=Identity(server_uuid=None, server_id=1, version="11", gtid_set=None),
 )  # fmt: skip
+UNSEEN: Any = SimpleNamespace(
+    prove_definitions=lambda _, names: dict.fromkeys(names, ProvenDefinition(None, None))
+)
 CONTEXT = SourceContext(connector="mariadb", form=MARIADB_FLAVOUR.table_map, name="b1", epoch=0, gen=1)
 
 
@@ -366,6 +369,23 @@ def test_a_start_asks_for_definitions_where_it_has_seen_nothing_before() -> None
     assert started.errors == {NAME: Problem("it is a view")}
 
 
+@pytest.mark.parametrize("later", [False, True])
+def test_a_start_leaves_a_missing_table_to_a_later_statement_in_the_log(later: bool) -> None:
+    """That is its DROP. Without one, the user may have lost a right: the table is not known to be gone."""
+    captured = CapturedTables("rowlock", "b1")
+    started = StartedCapture(RECORD, CONTEXT, captured, {}, {}, fresh=False)
+    tables: Any = SimpleNamespace(names=NameRules(), examine_tables=lambda _: {})
+    config: Any = SimpleNamespace(tables=["bank.*"], online_ddl=enable_all_tools())
+    writer: Any = None
+    proof = UnprovenDefinition((3, 9)) if later else ProvenDefinition(None, None)
+    definitions: Any = SimpleNamespace(prove_definitions=lambda _, names: dict.fromkeys(names, proof))
+    found = {captured.assign_topic_name(NAME): TopicFindings(tables={NAME: TableTail()})}
+    FormerStops(tables, definitions, config, writer, captured).take_over_stops(started, [], [NAME], found, {})
+    assert {name: each.stop.cause for name, each in captured.stopped.items()} == (
+        {} if later else {NAME: "unseen"}
+    )
+
+
 def test_a_copy_of_a_table_that_is_stopped_at_a_start_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be shown as running, and no other would begin."""
     captured = CapturedTables("rowlock", "b1")
@@ -378,7 +398,7 @@ def test_a_copy_of_a_table_that_is_stopped_at_a_start_ends(monkeypatch: pytest.M
     config: Any = SimpleNamespace(tables=["bank.*"], online_ddl=enable_all_tools())
     writer: Any = None
     found = {captured.assign_topic_name(NAME): TopicFindings(tables={NAME: TableTail()})}
-    FormerStops(tables, config, writer, captured).take_over_stops(started, [], [NAME], found, {})
+    FormerStops(tables, UNSEEN, config, writer, captured).take_over_stops(started, [], [NAME], found, {})
     assert ended == [("bank.n", captured.stopped[NAME].stop.cause)]
 
 
@@ -419,7 +439,7 @@ def test_a_start_asks_once_how_names_compare_however_many_tables_there_are() -> 
     config: Any = SimpleNamespace(tables=["bank.*"], online_ddl=enable_all_tools())
     tables: Any = Tables()
     writer: Any = None
-    stops = FormerStops(tables, config, writer, captured)
+    stops = FormerStops(tables, UNSEEN, config, writer, captured)
     found = {captured.assign_topic_name(name): TopicFindings(tables={name: TableTail()}) for name in missing}
     stops.take_over_stops(
         StartedCapture(RECORD, CONTEXT, captured, {}, {}, fresh=False), [], missing, found, {}

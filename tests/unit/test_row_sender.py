@@ -13,6 +13,7 @@ from producer.kafka.settings import MAX_EVENT_BYTES
 from producer.loop import rows as rows_module
 from producer.loop.rows import RowSender
 from producer.sources.changes import TransactionHeader
+from producer.stops import explain_unseen_table
 from schemas.problems import Problem
 from schemas.table.names import EXACT
 
@@ -120,7 +121,7 @@ def test_rows_of_a_table_whose_definition_nobody_knows_are_passed_over_and_the_t
     fed = Fed(known=False)
     rows = fed.take((b"1", b"x"))
     assert fed.did == [("passed over", rows)]
-    assert fed.started.errors == {Rows.table: Problem("its definition is unknown: it has been dropped")}
+    assert fed.started.errors == {Rows.table: explain_unseen_table(Rows.table)}
     fed.started.errors[Rows.table] = Problem("no key")
     fed.take((b"1", b"x"))
     assert fed.started.errors == {Rows.table: Problem("no key")}, "the first reason stays"

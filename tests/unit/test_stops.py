@@ -24,6 +24,8 @@ from producer.stops import (
     CAUSES,
     StopCause,
     StoppedTable,
+    explain_dropped_remedy,
+    explain_unseen_table,
     find_stop_at_start,
     find_stop_position,
     merge_table_stops,
@@ -113,7 +115,7 @@ def test_the_reason_names_the_table() -> None:
     [
         (True, True, None, None),
         (True, True, "bank.acct has no key: add one", "unfit"),
-        (True, False, None, "dropped"),
+        (True, False, None, "unseen"),
         (False, True, None, "deselected"),
         (False, False, None, "deselected"),
     ],
@@ -132,10 +134,9 @@ def test_what_a_start_finds(selected: bool, exists: bool, unfit: str | None, cau
 def test_the_remedy_of_a_dropped_table_is_a_pattern_that_excludes_it() -> None:
     """Also if another pattern selects the table, and if its name has characters of patterns."""
     for name in (("shop", "claims"), ("shop", "a.b"), ("shop", "o*")):
-        error = find_stop_at_start(name, selected=True, exists=False, unfit=None)
-        assert error is not None
-        found = re.search(r'"(!.+?)"', error.remedy)
+        found = re.search(r'"(!.+?)"', explain_dropped_remedy(name))
         assert found is not None
+        assert f'"{found[1]}"' in explain_unseen_table(name).action
         assert not is_selected_by_patterns(["*.*", found[1]], *name)
         assert is_selected_by_patterns(["*.*", found[1]], "shop", "other")
 

@@ -120,7 +120,7 @@ def test_a_table_that_was_named_just_before_a_crash_and_is_gone_stops() -> None:
     start.stored(topics={"bank.acct": "rowlock.b1.bank.acct", "bank.other": "rowlock.b1.bank.other"})
     start.has(event((0, 3, 400, -1), definition=table()))
     started = start.begin()
-    assert started.captured.stopped[ACCT].stop.cause == "dropped"
+    assert started.captured.stopped[ACCT].stop.cause == "unseen"
 
 
 def shared_system() -> Start:

@@ -45,9 +45,10 @@ ReadTopicRest = Callable[[str, int], Iterable[RecordSlice]]
 """(topic, offset) → the topic's records from that offset on. Raises TransientError."""
 
 
-#: Causes for which no copy is requested here. Capture requests the copy of a dropped table once the
-#: table exists again; "policy" needs a person's action first.
-NEVER_ASKED = ("dropped", "policy")
+#: Causes after which capture requests the copy itself, once a statement has created the table again.
+ASKED_BY_CAPTURE = ("dropped", "unseen")
+#: Causes for which no copy is requested here: "policy" and "unseen" need a person's action first.
+NEVER_ASKED = (*ASKED_BY_CAPTURE, "policy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ class UnitCopies:
         if repair and not begun and (state is None or state.id != request.id):
             self._send_request(unit, request)
         digest = None if state is None else (state.id, state.offset, state.reason)
-        by_capture = state is not None and state.by == "capture" and need.cause == "dropped"
+        by_capture = state is not None and state.by == "capture" and need.cause in ASKED_BY_CAPTURE
         mine = state.id if state is not None and by_capture else request.id
         return CopyOutlook(begun, _describe_copy_wait(why, state, mine, asked=repair and not begun), digest)
 

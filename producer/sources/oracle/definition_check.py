@@ -18,7 +18,7 @@ from producer.sources.oracle.table_checks import (
 )
 from producer.sources.survey import MISSING, ExaminedTable
 from producer.statements.judgement import StatementVerdict
-from producer.stops import explain_dropped_remedy
+from producer.stops import build_unseen_stop
 from producer.tables import TableName, format_table_name
 from schemas.findings import format_copy_remedy
 from schemas.problems import Problem
@@ -68,11 +68,7 @@ def judge_followed_table(
     now = look.segments.get(name)
     survey, logged = look.surveyed.get(name, (None, table.logged))
     if survey == MISSING:
-        reason = (
-            f"{format_table_name(name)} was captured and no longer exists (dropped or renamed, or "
-            "the user may no longer see it)"
-        )
-        return TableStoppedError(frozenset([name]), "dropped", reason, explain_dropped_remedy(name))
+        return build_unseen_stop(name)
     if now is not None and (what := explain_replaced_rows(table.segments, now)) is not None:
         return _build_stop(
             name, "rows-replaced", f"{format_table_name(name)} {what}, which its log does not show"
