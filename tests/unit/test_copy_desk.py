@@ -141,7 +141,8 @@ def test_what_kafka_does_not_take_is_sent_at_the_next_look(tmp_path: Path) -> No
     assert len(desk.sent) == 1
 
 
-def test_a_unit_says_why_capture_did_not_copy_what_is_there_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cause", ["dropped", "unseen"])
+def test_a_unit_says_why_capture_did_not_copy_what_is_there_again(tmp_path: Path, cause: str) -> None:
     desk = Desk(tmp_path)
     desk.notified(
         id="made again",
@@ -149,7 +150,7 @@ def test_a_unit_says_why_capture_did_not_copy_what_is_there_again(tmp_path: Path
         phase="refused",
         reason="too large: rowlock copy bank.acct (about 9 rows)",
     )
-    dropped = desk.desk.check_needed_copy(UNIT, CopyNeed(41, "dropped"), "it was dropped: rowlock copy")
+    dropped = desk.desk.check_needed_copy(UNIT, CopyNeed(41, cause), "it was dropped: rowlock copy")
     assert (
         str(decode_problem(dropped.waiting_reason))
         == "it was dropped; a copy was requested and refused: too large: rowlock "

@@ -190,6 +190,8 @@ def test_stops() -> None:
         return FakeSource().event("m", stop=reported)
 
     assert judge_table_event(TABLE, stop("dropped"), "evolve") == SourceTableDropped("seen", "do")
+    hidden = judge_table_event(TABLE, stop("unseen"), "evolve")
+    assert hidden == NeedsCopy("unseen", "seen", "do"), "`on_drop` does not apply to it"
     assert judge_table_event(TABLE, stop("value"), "evolve") == NeedsCopy("value", "seen", "do")
     assert isinstance(judge_table_event(TABLE, statement(None), "evolve"), NeedsCopy)
 

@@ -19,7 +19,7 @@ from producer.sources.oracle.poll import CatalogWatcher
 from producer.sources.oracle.rows import FILE, OracleRows
 from producer.sources.oracle.segments import TableSegments
 from producer.sources.oracle.table_checks import COMMIT_SCN, Constraint, LoggedTable, MlogOptions
-from producer.sources.survey import ExaminedTable
+from producer.sources.survey import MISSING, ExaminedTable
 from producer.tables import TableName
 from schemas.problems import Problem
 from schemas.table.model import Table
@@ -57,6 +57,14 @@ def test_a_table_that_was_altered_stops_though_its_columns_look_the_same(
     lost."""
     assert stopped(FollowedTable(HERE, before), HERE) == ""
     assert stopped(FollowedTable(HERE, before), ALTERED).startswith(output)
+
+
+def test_a_table_that_the_catalog_hides_is_not_taken_for_dropped() -> None:
+    """No log shows whether it was dropped, or the user lost its right to it."""
+    look = CatalogLook(FRESH, [], {}, {NAME: (MISSING, None)}, {}, several=False)
+    found = judge_followed_table(NAME, FollowedTable(HERE, logged()), look, logged().table)
+    assert isinstance(found, TableStoppedError)
+    assert (found.cause, "GRANT SELECT ON BANK.A" in found.remedy) == ("unseen", True)
 
 
 @pytest.mark.parametrize(
