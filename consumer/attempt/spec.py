@@ -17,7 +17,7 @@ from consumer.tables.definition import ActiveDefinition, prepare_definition
 from consumer.tables.router import TableRoute, compute_routes_fingerprint, resolve_route
 from consumer.tables.shared_topics import find_sharing_problem
 from consumer.tables.stored import StoredDefinition, decode_stored
-from consumer.tables.target_checks import explain_changed_names
+from consumer.tables.target_checks import explain_changed_route
 from consumer.targets.base import EventTables, UnitTarget
 from schemas.table.model import Table
 from schemas.table.names import TableName
@@ -172,7 +172,7 @@ def load_active_definition(
         cached = tables[spec.place] = replace(cached, stored=stored, text=text)
         return cached
     routed = resolve_route(spec.routes, spec.source, stored.table.db, stored.table.name)
-    if why := explain_changed_names(stored, routed):
+    if why := explain_changed_route(stored, routed):
         raise CopyNeededError(why, cause="definition")
     cached = tables[spec.place] = resolve_definition(spec, session, stored)
     return cached

@@ -202,6 +202,23 @@ def test_a_running_system_takes_changes_in(system: ReloadedRun) -> None:
     assert system.pg("SELECT count(*) FROM public.one WHERE id = 700") == [(0,)]
 
 
+def test_a_route_to_another_table_that_exists_copies_the_rows(system: ReloadedRun) -> None:
+    """The changes alone would go on there, without the rows of before."""
+    system.pg("CREATE TABLE public.moved_other (id INT PRIMARY KEY, name VARCHAR(40) UNIQUE)")
+    before = system.read("hq", "SELECT id, name FROM public.q_other ORDER BY id")
+    system.write(
+        lambda raw: raw["pipelines"]["q"]["routes"][0].update(to="public.moved_{table}"),
+    )
+    plan = system.invoke("check", "--plan")
+    assert "the route wrote to public.q_other before" in plan.output
+    by_command(system)
+    system.run.until(
+        lambda: system.equal("other", "public.moved_other", "b2"), "the copy into the new table", PATIENCE_S
+    )
+    system.flows("other", "public.moved_other", "b2")
+    assert system.read("hq", "SELECT id, name FROM public.q_other ORDER BY id") == before
+
+
 def planned(system: ReloadedRun) -> dict[str, Any]:
     """What `check --plan` says of the file, without the sums."""
     result = system.invoke("check", "--plan", "--output", "json")

@@ -14,7 +14,7 @@ from consumer.tables.router import resolve_route
 from consumer.tables.stored import StoredDefinition, decode_stored
 from consumer.tables.target_checks import (
     describe_lost_rows,
-    explain_changed_names,
+    explain_changed_route,
     explain_changed_table,
     find_table_misfit,
 )
@@ -57,7 +57,7 @@ class TargetProbe:
         if definition is None:
             return None
         stored = decode_stored(definition)
-        if self._explain_changed_names(stored, unit):
+        if self._explain_changed_route(stored, unit):
             return None  # the table is judged by the new names when its copy begins
         return find_table_misfit(session, stored, unit.source, self._pipeline.routes)
 
@@ -71,12 +71,12 @@ class TargetProbe:
         stored = decode_stored(definition)
         if stored.rows_missing:
             return self._build_lost_rows_error(stored, unit.source, after)
-        why = self._explain_changed_names(stored, unit)
+        why = self._explain_changed_route(stored, unit)
         return self._build_copy_error(why, stored, unit.source, after) if why else None
 
-    def _explain_changed_names(self, stored: StoredDefinition, unit: UnitRef) -> str:
+    def _explain_changed_route(self, stored: StoredDefinition, unit: UnitRef) -> str:
         table = stored.table
-        return explain_changed_names(
+        return explain_changed_route(
             stored, resolve_route(self._pipeline.routes, unit.source, table.db, table.name)
         )
 
