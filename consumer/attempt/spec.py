@@ -14,10 +14,16 @@ from consumer.ordering.layout import Layout
 from consumer.ordering.model import ApplyUnit
 from consumer.ordering.recovery import TRIAL_INTERVAL_S
 from consumer.tables.definition import ActiveDefinition, prepare_definition
-from consumer.tables.router import TableRoute, compute_routes_fingerprint, resolve_route
+from consumer.tables.router import (
+    TableRoute,
+    build_desired_table,
+    compute_routes_fingerprint,
+    resolve_route,
+)
+from consumer.tables.shared_tables import decode_unit_tables, find_shared_table_problem
 from consumer.tables.shared_topics import find_sharing_problem
 from consumer.tables.stored import StoredDefinition, decode_stored
-from consumer.tables.target_checks import explain_changed_names
+from consumer.tables.target_checks import explain_changed_route
 from consumer.targets.base import EventTables, UnitTarget
 from schemas.table.model import Table
 from schemas.table.names import TableName
@@ -71,6 +77,8 @@ class UnitSpec:
     """The offset in the topic at which the last copy of the table begins, if known."""
     table_of: TableOf | None = None
     """For a target that takes events: (source, topic) → the table of another unit."""
+    sources: tuple[str, ...] = ()
+    """The sources of the pipeline."""
     patient: bool = False
     """Whether long steps are carried out too, because no other unit waits for them."""
     trial_interval_s: float = TRIAL_INTERVAL_S
@@ -102,7 +110,7 @@ def resolve_definition(
     complete. Raises UnitStoppedError if the target does not fit, or if another unit's rows would be
     mixed with these in a topic.
     """
-    _keep_apart(spec, session, stored)
+    _keep_apart(spec, session, stored, first=first)
     found = prepare_definition(
         session,
         stored,
@@ -122,10 +130,21 @@ def resolve_definition(
     return replace(found, ordered=False) if spec.batches else found
 
 
-def _keep_apart(spec: UnitSpec, session: UnitTarget, stored: StoredDefinition) -> None:
+def _keep_apart(spec: UnitSpec, session: UnitTarget, stored: StoredDefinition, *, first: bool) -> None:
+    """Raise UnitStoppedError if another unit's rows would be mixed with these. Of a table, the process checks
+    that itself once it has rows of the unit.
+    """
     table = stored.table
     routed = resolve_route(spec.routes, spec.source, table.db, table.name)
-    if routed is None or routed.topic is None:
+    if routed is None:
+        return
+    if routed.topic is None:
+        if first and spec.sources:
+            units = decode_unit_tables(session.read_unit_states(spec.unit.pipeline), spec.sources)
+            there = session.read_table(routed.schema, routed.table) or build_desired_table(table, routed)
+            mixed = find_shared_table_problem(there, routed, spec.unit.topic, units, spec.routes)
+            if mixed is not None:
+                raise UnitStoppedError.from_problem(mixed)
         return
     topic = f"{routed.schema}.{routed.table}"
     others = cast(EventTables, session).find_topic_writers(spec.unit, topic)
@@ -172,7 +191,7 @@ def load_active_definition(
         cached = tables[spec.place] = replace(cached, stored=stored, text=text)
         return cached
     routed = resolve_route(spec.routes, spec.source, stored.table.db, stored.table.name)
-    if why := explain_changed_names(stored, routed):
+    if why := explain_changed_route(stored, routed):
         raise CopyNeededError(why, cause="definition")
     cached = tables[spec.place] = resolve_definition(spec, session, stored)
     return cached

@@ -182,6 +182,7 @@ class PipelineSettings:
             debezium=build_connector_modes(self.debezium.get(source)),
             batches=self.batches,
             table_of=self.find_table if self.batches else None,
+            sources=tuple(self.config.sources),
             scratch=str(self.state_dir.resolve() / "scratch"),
         )
 

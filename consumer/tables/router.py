@@ -157,10 +157,13 @@ def compute_routes_fingerprint(routes: Iterable[TableRoute]) -> str:
 
 
 def name_columns(stored: StoredDefinition, routed: ResolvedRoute) -> StoredDefinition:
-    """Return `stored` with the names that its columns have in the target by the route as it is now."""
+    """Return `stored` with the names that its columns, and its table, have in the target by the route as it
+    is now.
+    """
     renames = routed.select_renames(stored.table)
     names = follow_route(stored.names, stored.route_names, renames)
-    return replace(stored, names=names, route_names=renames)
+    place = (routed.schema, routed.table) if routed.topic is None else None
+    return replace(stored, names=names, route_names=renames, target_place=place)
 
 
 def build_desired_table(

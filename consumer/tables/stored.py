@@ -31,6 +31,7 @@ class _ExtraFields(msgspec.Struct, omit_defaults=True):
     removed: RemovedRows | None = msgspec.field(name="removed", default=None)
     has_kept_rows: bool = msgspec.field(name="kept", default=False)
     sweep_since: int | None = msgspec.field(name="sweep", default=None)
+    target_place: tuple[str, str] | None = msgspec.field(name="place", default=None)
 
 
 _SAME = tuple(name for name in _ExtraFields.__struct_fields__ if name != "written_as")
@@ -72,6 +73,9 @@ class StoredDefinition:
     sweep_since: int | None = None
     """The offset of the key sweep's event after which its ranges are not yet compared with the target; None:
     no key sweep is under way, or its ranges are compared at their markers."""
+    target_place: tuple[str, str] | None = None
+    """(schema, name) of the target table that has the unit's rows; None: unknown, because an older version
+    stored the definition, or the target is a topic."""
 
     def build_successor(
         self,
@@ -82,8 +86,8 @@ class StoredDefinition:
     ) -> StoredDefinition:
         """Return the definition that is stored for `table`, written as the arguments describe.
 
-        `rows_missing` and `emptied_at` are reset; `columns_stable_since`, `snapshot`, `removed` and
-        `has_kept_rows` stay.
+        `rows_missing` and `emptied_at` are reset; `columns_stable_since`, `snapshot`, `removed`,
+        `has_kept_rows` and `target_place` stay.
         """
         return replace(
             self,

@@ -114,11 +114,27 @@ def describe_lost_rows(place: str) -> str:
     )
 
 
-def explain_changed_names(stored: StoredDefinition, routed: ResolvedRoute | None) -> str:
-    """Return why the unit needs a copy of its table: the route's `rename` gives its columns other names
-    than the target has; "": it does not.
+def is_target_changed(stored: StoredDefinition, routed: ResolvedRoute | None) -> bool:
+    """Return whether the route leads to another target table than the one that has the unit's rows."""
+    return (
+        routed is not None
+        and routed.topic is None
+        and stored.target_place not in (None, (routed.schema, routed.table))
+    )
+
+
+def explain_changed_route(stored: StoredDefinition, routed: ResolvedRoute | None) -> str:
+    """Return why the unit needs a copy of its table: the route leads to another target table than before, or
+    its `rename` gives the columns other names than the target has; "": it does not.
     """
-    if routed is None or (now := name_columns(stored, routed)).names == stored.names:
+    if routed is None:
+        return ""
+    if stored.target_place is not None and is_target_changed(stored, routed):
+        return (
+            f"{routed.schema}.{routed.table}: the route wrote to {'.'.join(stored.target_place)} before, and "
+            "only a copy of the table brings the rows that were applied there"
+        )
+    if (now := name_columns(stored, routed)).names == stored.names:
         return ""
     changed = [
         f"{name} from {stored.get_target_name(name)} to {now.get_target_name(name)}"

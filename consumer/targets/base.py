@@ -102,6 +102,9 @@ class UnitTarget(ProgressStore, Protocol):
     def list_unit_topics(self, pipeline: str) -> list[str]:
         """Return the topics for which this target keeps a unit of `pipeline` (for status)."""
 
+    def read_unit_states(self, pipeline: str) -> dict[str, UnitState]:
+        """Return topic → state of the pipeline's units that have been taken over."""
+
     def count_displaced_rows(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
         """Return topic → number of rows in `rowlock_displaced` that are `superseded` or are not, without
         topics that have none; empty for targets where only keys are unique.
@@ -167,9 +170,6 @@ class EventTables(Protocol):
 
         `create`: see `open_topic`. Raises TargetConfigError: the table cannot be written at all.
         """
-
-    def read_unit_states(self, pipeline: str) -> dict[str, UnitState]:
-        """Return topic → state of the pipeline's units that have been taken over."""
 
     def find_topic_writers(self, unit: ApplyUnit, topic: str) -> dict[str, tuple[UnitState, int]]:
         """Return topic → (state, last applied offset) of the pipeline's other units that have written,

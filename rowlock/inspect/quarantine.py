@@ -32,7 +32,7 @@ from consumer.tables.definition import ActiveDefinition, prepare_definition
 from consumer.tables.held_events import build_final_change
 from consumer.tables.router import TableRoute, resolve_route
 from consumer.tables.stored import StoredDefinition, decode_stored, read_debt
-from consumer.tables.target_checks import explain_changed_names
+from consumer.tables.target_checks import explain_changed_route
 from consumer.targets.base import UnitTarget
 from consumer.targets.batches import BatchFenced, BatchTarget, ProgressChange
 from consumer.targets.session import SqlSession
@@ -303,7 +303,7 @@ def _require_stored_names(
     a row would be written under names that mean other columns there.
     """
     table = stored.table
-    if why := explain_changed_names(stored, resolve_route(routes, source, table.db, table.name)):
+    if why := explain_changed_route(stored, resolve_route(routes, source, table.db, table.name)):
         remedy = (format_debezium_remedy if debezium else format_copy_remedy)(table.db, table.name)
         raise CommandError(why, remedy)
 

@@ -66,6 +66,7 @@ def _stored() -> StoredDefinition:
         removed=sample(RemovedRows),
         has_kept_rows=True,
         sweep_since=4713,
+        target_place=("public", "acct"),
     )
 
 

@@ -204,6 +204,50 @@ def test_a_running_system_takes_changes_in(system: ReloadedRun) -> None:
     assert system.pg("SELECT count(*) FROM public.one WHERE id = 700") == [(0,)]
 
 
+def test_a_route_to_another_table_that_exists_copies_the_rows(system: ReloadedRun) -> None:
+    """The changes alone would go on there, without the rows of before."""
+    system.pg("CREATE TABLE public.moved_other (id INT PRIMARY KEY, name VARCHAR(40) UNIQUE)")
+    before = system.read("hq", "SELECT id, name FROM public.q_other ORDER BY id")
+    system.write(
+        lambda raw: raw["pipelines"]["q"]["routes"][0].update(to="public.moved_{table}"),
+    )
+    plan = system.invoke("check", "--plan")
+    assert "the route wrote to public.q_other before" in plan.output
+    by_command(system)
+    system.run.until(
+        lambda: system.equal("other", "public.moved_other", "b2"), "the copy into the new table", PATIENCE_S
+    )
+    system.flows("other", "public.moved_other", "b2")
+    assert system.read("hq", "SELECT id, name FROM public.q_other ORDER BY id") == before
+
+
+def test_a_route_to_a_table_with_rows_of_another_table_stops_the_unit(system: ReloadedRun) -> None:
+    """Each of them would overwrite the other's rows."""
+    system.change(
+        "b2",
+        "CREATE TABLE twin (id INT PRIMARY KEY, name VARCHAR(40) UNIQUE)",
+        "INSERT INTO twin VALUES (1, 'another row 1')",
+    )
+    place = system.parts["pipelines"]["q"]["routes"][0]["to"]
+    shared = place.format(table="other")
+    system.flows("twin", place.format(table="twin"), "b2")
+    system.flows("other", shared, "b2")
+    system.write(
+        lambda raw: raw["pipelines"]["q"]["routes"].insert(0, {"from": f"{system.db}.twin", "to": shared})
+    )
+    by_command(system)
+    found = system.await_state("twin stops", lambda: system.unit("q", "b2", "twin"), "stopped")
+    assert f"b2:{system.db}.other writes it, too" in found["reason"]
+    system.change("b2", "INSERT INTO twin VALUES (77, 'kept out')")
+    system.flows("other", shared, "b2")
+
+    # its route is set back
+    system.write(lambda raw: raw["pipelines"]["q"]["routes"].pop(0))
+    by_command(system)
+    system.flows("twin", place.format(table="twin"), "b2")
+    assert system.equal("other", shared, "b2")
+
+
 def planned(system: ReloadedRun) -> dict[str, Any]:
     """What `check --plan` says of the file, without the sums."""
     result = system.invoke("check", "--plan", "--output", "json")

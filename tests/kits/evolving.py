@@ -83,14 +83,14 @@ class Story:
         self.source.table = new
         self.bench.write([self.source.event("r", None, row) for row in self.rows.values()])
 
-    def target_rows(self) -> dict[int, Values]:
+    def target_rows(self, place: str = "public.acct") -> dict[int, Values]:
         """The target's rows, as far as the source has their columns."""
         target = self.bench.target
-        table = target.tables["public.acct"]
+        table = target.tables[place]
         stored = decode_stored(target.state.unit.definition or "")
         back = {stored.get_target_name(name): name for name in self.source.table.column_names}
         found = {}
-        for row in target.state.rows["public.acct"].values():
+        for row in target.state.rows.get(place, {}).values():
             values = dict(zip(table.column_names, row, strict=True))
             mine = {back[name]: value for name, value in values.items() if name in back}
             found[int(str(mine["id"]))] = mine

@@ -153,7 +153,7 @@ UNSEEN = {
 
 @contextmanager
 def _changed_names_need_a_copy() -> Iterator[None]:
-    with mock.patch.object(spec, "explain_changed_names", return_value=""):
+    with mock.patch.object(spec, "explain_changed_route", return_value=""):
         yield
 
 

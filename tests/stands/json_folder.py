@@ -190,6 +190,12 @@ class FolderProgress:
     def list_unit_topics(self, pipeline: str) -> list[str]:
         return sorted(path.name.removeprefix(f"{pipeline}.") for path in self._folder.glob(f"{pipeline}.*"))
 
+    def read_unit_states(self, pipeline: str) -> dict[str, UnitState]:
+        return {
+            topic: self.of(ApplyUnit(pipeline, topic)).last().state
+            for topic in self.list_unit_topics(pipeline)
+        }
+
     def ping(self) -> bool:
         return self._folder.is_dir()
 

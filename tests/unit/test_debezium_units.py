@@ -206,6 +206,7 @@ def test_one_table_that_cannot_be_applied_keeps_no_other_from_being_taken(hand: 
 def test_units_know_how_the_connector_is_set(config: Config) -> None:
     pipeline = PipelineSettings.from_config(config, "p", slots=1)
     spec = pipeline.build_unit_spec(TOPIC, "b1", epoch=1, topic_id="id", assigned=1)
+    assert spec.sources == tuple(pipeline.config.sources) != ()
     assert spec.debezium is not None
     assert spec.debezium.decimal_strings
 

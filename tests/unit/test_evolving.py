@@ -39,6 +39,7 @@ from consumer.ordering.model import ApplyUnit, LaneProgress, UnitState
 from consumer.tables.evolution.plans import ChangePlan, TableChange
 from consumer.tables.router import ResolvedRoute, SchemaChangePolicy, TableRoute
 from consumer.tables.stored import StoredDefinition, decode_stored
+from consumer.tables.target_checks import is_target_changed
 from consumer.targets.alterations import ChangeColumn, DropTable
 from schemas.problems import decode_problem
 from schemas.table.model import ColumnType, Kind, Table
@@ -1314,6 +1315,84 @@ def test_a_unit_whose_rows_are_lost_may_make_the_shared_table_anew_itself(transa
     assert report.state == "ok", report.message
     assert not decode_stored(tale.bench.target.state.unit.definition or "").rows_missing
     assert tale.equal()
+
+
+# --- a route that leads to another table
+
+
+@KINDS
+@pytest.mark.parametrize("there", [True, False], ids=["an empty table", "no table"])
+def test_a_unit_with_another_target_table_continues_only_at_a_copy(transactional: bool, there: bool) -> None:
+    """The rows that were applied before are in the table of the earlier route."""
+    tale = story(transactional=transactional)
+    state, before = tale.bench.target.state, tale.target_rows()
+    if there:
+        state.tables["public.other"] = replace(state.tables["public.acct"], name="other")
+    reroute(tale, "public.other")
+    tale.put(0, version=2)
+    for _ in range(2):
+        tale.bench.take_over()
+        report = tale.bench.apply(len(tale.bench.topic) - 1)
+        assert report.state == "stopped"
+        assert "the route wrote to public.acct before" in str(decode_problem(report.message))
+        assert report.copy is not None
+        assert not state.rows.get("public.other")
+    tale.copy(TABLE)
+    tale.bench.take_over()
+    report = tale.bench.apply(len(tale.bench.topic) - 1)
+    assert report.state == "ok", report.message
+    tale.put(1, version=3)
+    assert tale.bench.apply(len(tale.bench.topic) - 1).state == "ok"
+    assert (tale.target_rows("public.other"), tale.target_rows()) == (tale.rows, before)
+
+
+def test_a_changed_route_to_the_same_table_needs_no_copy() -> None:
+    tale = story()
+    tale.bench.routes = (TableRoute("bank.acct", "public.acct", (), "lenient"), *tale.bench.routes)
+    tale.bench.tables.clear()
+    tale.put(0, version=2)
+    tale.bench.take_over()
+    report = tale.bench.apply(len(tale.bench.topic) - 1)
+    assert report.state == "ok", report.message
+    assert tale.equal()
+
+
+def test_a_definition_of_an_older_version_gets_its_target_table_at_the_next_start() -> None:
+    tale = story()
+    unit = tale.bench.target.state.unit
+    stored = decode_stored(unit.definition or "")
+    assert stored.target_place == ("public", "acct")
+    elsewhere = ResolvedRoute("public", "other")
+    assert is_target_changed(stored, elsewhere)
+    assert not is_target_changed(replaced(stored, target_place=None), elsewhere)
+    older = replaced(stored, target_place=None).encode()
+    tale.bench.target.state.unit = UnitState(older, None, None)
+    tale.bench.tables.clear()
+    tale.put(0, version=2)
+    tale.bench.take_over()
+    assert tale.bench.apply(len(tale.bench.topic) - 1).state == "ok"
+    assert tale.bench.target.state.unit == unit
+
+
+def test_an_unfinished_change_does_not_continue_in_another_target_table() -> None:
+    tale = story(transactional=False)
+    state = tale.bench.target.state
+    state.tables["public.other"] = other = replace(state.tables["public.acct"], name="other")
+    notify(tale, "add")
+    assert kill_at(tale, 3)
+    state = tale.bench.target.state
+    assert state.unit.ddl is not None
+    reroute(tale, "public.other")
+    tale.bench.take_over()
+    report = tale.bench.apply(len(tale.bench.topic) - 1)
+    state = tale.bench.target.state
+    assert "the route wrote to public.acct before" in str(decode_problem(report.message))
+    assert (state.tables["public.other"], state.unit.ddl) == (other, None)
+
+
+def reroute(tale: Story, to: str) -> None:
+    tale.bench.routes = (TableRoute("bank.*", to, (), "evolve"),)
+    tale.bench.tables.clear()
 
 
 @pytest.mark.parametrize(

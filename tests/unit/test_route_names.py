@@ -31,7 +31,7 @@ from consumer.tables.router import (
 )
 from consumer.tables.shared_topics import explain_key_clash
 from consumer.tables.stored import StoredDefinition, decode_stored
-from consumer.tables.target_checks import explain_changed_names
+from consumer.tables.target_checks import explain_changed_route
 from consumer.targets.alterations import AddColumn, DropColumn, RenameColumn
 from consumer.targets.checks.table_facts import TableFacts
 from consumer.targets.kafka.formats.model import Place
@@ -316,7 +316,7 @@ def test_a_name_that_the_target_spells_otherwise_is_kept_in_every_later_change()
     )
     assert [step.column.name for step in steps(later)] == ["w"]
     assert later.stored.names == {"note": "note_"}
-    assert explain_changed_names(later.stored, to) == ""
+    assert explain_changed_route(later.stored, to) == ""
 
 
 def test_a_name_that_the_target_spells_as_the_source_does_needs_no_copy() -> None:
@@ -326,18 +326,18 @@ def test_a_name_that_the_target_spells_as_the_source_does_needs_no_copy() -> Non
         session(real, FOLDING), StoredDefinition(SOURCE), source_name="b1", routes=(route(note="NOTE"),),
         create=False,
     )  # fmt: skip
-    copied = planned(SOURCE, ColumnChanges(), to, before=StoredDefinition(SOURCE), rewrite=True, there=real,
-                     same=FOLDING)  # fmt: skip
+    before = StoredDefinition(SOURCE, target_place=("public", "acct"))
+    copied = planned(SOURCE, ColumnChanges(), to, before=before, rewrite=True, there=real, same=FOLDING)
     assert steps(copied) == []
     for stored in (first.stored, copied.stored):
         assert (stored.names, stored.route_names) == ({"note": "note"}, {"note": "NOTE"})
-        assert explain_changed_names(stored, to) == ""
+        assert explain_changed_route(stored, to) == ""
         again = load(stored, route(note="NOTE"), real, FOLDING)
         assert (again.stored, again.text) == (stored, stored.encode())
     later = planned(
         added(SOURCE, "w"), ColumnChanges(added=("w",)), to, before=first.stored, there=real, same=FOLDING
     )
-    assert explain_changed_names(later.stored, to) == ""
+    assert explain_changed_route(later.stored, to) == ""
     dropped = planned(renamed(SOURCE, "note", "x"), ColumnChanges(renamed={"note": "x"}), to,
                    before=first.stored, there=real, same=FOLDING)  # fmt: skip
     assert (steps(dropped), dropped.stored.names) == ([RenameColumn("note", "x")], {})
@@ -367,7 +367,7 @@ def test_a_changed_name_over_a_filled_table_needs_a_copy(
     assert found.value.cause == "definition"
     plan = planned(SOURCE, ColumnChanges(), routed(**new), before=before, rewrite=True)
     assert steps(plan) == [RenameColumn(old.get("note", "note"), new.get("note", "note"))]
-    assert explain_changed_names(plan.stored, routed(**new)) == ""
+    assert explain_changed_route(plan.stored, routed(**new)) == ""
 
 
 def test_an_entry_with_the_name_of_an_earlier_version_needs_no_copy() -> None:
@@ -378,7 +378,7 @@ def test_an_entry_with_the_name_of_an_earlier_version_needs_no_copy() -> None:
 
 
 def test_names_of_absent_columns_change_nothing() -> None:
-    assert explain_changed_names(named(), routed(later="x")) == ""
+    assert explain_changed_route(named(), routed(later="x")) == ""
 
 
 def test_another_name_than_that_of_a_column_of_the_target_adds_a_column() -> None:

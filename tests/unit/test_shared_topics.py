@@ -229,7 +229,7 @@ def test_a_topic_whose_records_are_lost_stops_the_unit_that_wrote_them(
         source="b1", routes=(), create_tables=True, debezium=None, unit=None, batches=False
     )
     monkeypatch.setattr(spec_module, "prepare_definition", lambda *_, **__: found)
-    monkeypatch.setattr(spec_module, "_keep_apart", lambda *_: None)
+    monkeypatch.setattr(spec_module, "_keep_apart", lambda *_, **_more: None)
     monkeypatch.setattr(spec_module, "_decode_known_table", lambda *_: None)
     if lost is None or first:
         assert resolve_definition(spec, session, StoredDefinition(ACCT), first=first) is found

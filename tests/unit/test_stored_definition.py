@@ -12,7 +12,7 @@ BEFORE = StoredDefinition(
     account_table(), {"owner": "holder"}, ("old",), rows_missing=True, columns_stable_since=4, emptied_at=7,
     unmapped_columns=("note",), route_names={"owner": "holder"}, snapshot=(3, 9),
     removed=RemovedRows(id="d1", offset=5, ddl="ALTER TABLE acct DROP PARTITION p0", since_ms=7),
-    has_kept_rows=True, sweep_since=8,
+    has_kept_rows=True, sweep_since=8, target_place=("public", "acct"),
 )  # fmt: skip
 ANEW = {"table", "names", "retained_columns", "rows_missing", "emptied_at", "unmapped_columns"}
 """Fields that another definition says anew; each of the others stays."""

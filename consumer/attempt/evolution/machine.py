@@ -68,7 +68,7 @@ from consumer.tables.evolution.plans import (
 )
 from consumer.tables.router import ResolvedRoute
 from consumer.tables.stored import StoredDefinition, decode_stored
-from consumer.tables.target_checks import describe_lost_rows
+from consumer.tables.target_checks import describe_lost_rows, is_target_changed
 from consumer.targets.alterations import (
     AddColumn,
     AddUnique,
@@ -310,6 +310,9 @@ class TableChanges:
             topic=self._spec.unit.topic,
         )
         before = decode_stored(state.definition)
+        if is_target_changed(before, resolve_target(self._spec, before.table)):
+            yield from self._progress.commit_guarded([WriteUnit(UnitState(before.encode(), None, None))])
+            return  # the event is read again, after the begin of a copy
         try:
             if mark.after is None:
                 yield from self._drop_by_statement(before, mark, connection)

@@ -30,6 +30,7 @@ from consumer.ordering.model import LaneProgress, UnitState
 from consumer.ordering.progress import LaneMark, advance_row, relay_rows
 from consumer.tables.evolution.decisions import AdoptDefinition, KeepDefinition, SourceTableDropped
 from consumer.tables.stored import StoredDefinition, compute_stable_since
+from consumer.tables.target_checks import is_target_changed
 from schemas.table.model import Table
 from schemas.wire.event import EventEnvelope
 
@@ -81,7 +82,10 @@ class DefinitionSwitch:
             since = compute_stable_since(before, verdict.columns, mark[0], rewrite=verdict.rewrite)
             stored = replace(before.build_successor(table), columns_stable_since=since)
             yield from self.activate_definition(stored, lanes, first=verdict.rewrite)
-        elif verdict.rewrite and (yield from retry_transient(lambda: ask_driver(ReadTable(table)))) is None:
+        elif verdict.rewrite and (
+            is_target_changed(before, resolve_target(attempt.spec, table))  # a new table to this unit
+            or (yield from retry_transient(lambda: ask_driver(ReadTable(table)))) is None
+        ):
             stored = replace(before.build_successor(table), columns_stable_since=mark[0])
             yield from self.activate_definition(stored, lanes, first=True)
         else:

@@ -5,22 +5,30 @@ Nothing is written.
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Mapping
+
 from consumer.attempt.spec import encode_known_table
 from consumer.errors import CopyNeededError
 from consumer.ordering.model import ApplyUnit
 from consumer.spark.pipeline import PipelineSettings
 from consumer.tables.definition import read_real, route_definition
 from consumer.tables.router import resolve_route
+from consumer.tables.shared_tables import UnitTable, decode_unit_tables, find_shared_table_problem
 from consumer.tables.stored import StoredDefinition, decode_stored
 from consumer.tables.target_checks import (
     describe_lost_rows,
-    explain_changed_names,
+    explain_changed_route,
     explain_changed_table,
     find_table_misfit,
 )
 from consumer.targets.base import UnitTarget
 from consumer.units.unit import UnitRef
 from schemas.problems import Problem
+
+UNITS_MAX_AGE_S = 30.0
+"""The tables of all units of the pipeline are read again after this time, because there may be thousands."""
 
 
 class TargetProbe:
@@ -33,6 +41,8 @@ class TargetProbe:
     def __init__(self, pipeline: PipelineSettings) -> None:
         self._pipeline = pipeline
         self._misfits: set[tuple[str, int]] = set()
+        self._units: Mapping[str, UnitTable] = {}
+        self._units_read_at = -math.inf
 
     def forget_unit(self, topic: str, assignment: int) -> None:
         self._misfits.discard((topic, assignment))
@@ -57,9 +67,29 @@ class TargetProbe:
         if definition is None:
             return None
         stored = decode_stored(definition)
-        if self._explain_changed_names(stored, unit):
+        if (mixed := self._find_mixed_rows(session, unit, stored)) is not None:
+            return mixed
+        if self._explain_changed_route(stored, unit):
             return None  # the table is judged by the new names when its copy begins
         return find_table_misfit(session, stored, unit.source, self._pipeline.routes)
+
+    def _find_mixed_rows(
+        self, session: UnitTarget, unit: UnitRef, stored: StoredDefinition
+    ) -> Problem | None:
+        """Return the problem of a target table with rows of another unit that cannot be distinguished."""
+        table, routes = stored.table, self._pipeline.routes
+        routed = resolve_route(routes, unit.source, table.db, table.name)
+        if routed is None or routed.topic is not None:
+            return None
+        real = session.read_table(routed.schema, routed.table)
+        if real is None:
+            return None
+        if time.monotonic() - self._units_read_at >= UNITS_MAX_AGE_S:
+            self._units = decode_unit_tables(
+                session.read_unit_states(self._pipeline.name), self._pipeline.config.sources
+            )
+            self._units_read_at = time.monotonic()
+        return find_shared_table_problem(real, routed, unit.topic, self._units, routes)
 
     def find_needed_copy(self, unit: UnitRef, definition: str | None, after: int) -> CopyNeededError | None:
         """Return the error of a unit whose target table lacks rows or names of columns; None otherwise.
@@ -71,12 +101,12 @@ class TargetProbe:
         stored = decode_stored(definition)
         if stored.rows_missing:
             return self._build_lost_rows_error(stored, unit.source, after)
-        why = self._explain_changed_names(stored, unit)
+        why = self._explain_changed_route(stored, unit)
         return self._build_copy_error(why, stored, unit.source, after) if why else None
 
-    def _explain_changed_names(self, stored: StoredDefinition, unit: UnitRef) -> str:
+    def _explain_changed_route(self, stored: StoredDefinition, unit: UnitRef) -> str:
         table = stored.table
-        return explain_changed_names(
+        return explain_changed_route(
             stored, resolve_route(self._pipeline.routes, unit.source, table.db, table.name)
         )
 
@@ -127,5 +157,7 @@ class TargetProbe:
         stored = decode_stored(state.definition)
         if stored.rows_missing:
             return self._build_lost_rows_error(stored, unit.source).problem
+        if (mixed := self._find_mixed_rows(session, unit, stored)) is not None:
+            return mixed
         debezium = unit.source in self._pipeline.debezium
         return explain_changed_table(session, stored, unit.source, self._pipeline.routes, debezium=debezium)

@@ -64,7 +64,7 @@ class StoredFlow:
     names: Mapping[str, str] = field(default_factory=dict)
     """Columns that the unit writes under another name, not by the route: source name → target name."""
     renamed: str = ""
-    """Why a changed `rename` of the route needs a copy of the table; "": it is as it was."""
+    """Why a changed `to` or `rename` of the route needs a copy of the table; "": both are as they were."""
 
 
 @dataclass(frozen=True, slots=True)

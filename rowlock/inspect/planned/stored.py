@@ -20,7 +20,7 @@ from consumer.tables.router import (
     name_columns,
 )
 from consumer.tables.stored import StoredDefinition, decode_stored
-from consumer.tables.target_checks import explain_changed_names
+from consumer.tables.target_checks import explain_changed_route
 from consumer.targets.base import EventTables, UnitTarget
 from consumer.targets.checks.column_spelling import as_spelled
 from consumer.targets.dialect import open_target
@@ -187,7 +187,7 @@ def _read_flow(
         if (options := flow.routed.topic) is None
         else _read_stored_topic(config, flow, unit, options, session),
         {name: at for name, at in named.names.items() if name not in named.route_names},
-        "" if not rows else explain_changed_names(stored, flow.routed),
+        "" if not rows else explain_changed_route(stored, flow.routed),
     )
 
 

@@ -1,0 +1,177 @@
+"""Units whose routes lead to one target table: a column of `add:` must distinguish their rows."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from consumer.attempt.spec import UnitSpec, resolve_definition
+from consumer.errors import UnitStoppedError
+from consumer.ordering.model import ApplyUnit, UnitState
+from consumer.process.operations import target_checks
+from consumer.process.operations.target_checks import TargetProbe
+from consumer.tables.router import TableRoute, build_desired_table, resolve_route
+from consumer.tables.shared_tables import decode_unit_tables, find_shared_table_problem
+from consumer.tables.stored import StoredDefinition
+from consumer.targets.checks.table_facts import TableFacts
+from consumer.units.unit import UnitRef
+from schemas.table.model import Table
+from schemas.table.names import EXACT
+from tests.kits.apply import account_table
+
+ONE, TWO = account_table(), account_table(name="two")
+PLACE = ("public", "acct")
+FIRST, SECOND = "rl.b1.bank.acct", "rl.b1.bank.two"
+CLASH = "contains no column that distinguishes the two"
+Added = tuple[tuple[str, str], ...]
+
+
+def route(table: str, add: Added = ()) -> TableRoute:
+    return TableRoute(f"bank.{table}", "public.acct", add)
+
+
+BOTH = (route("acct"), route("two"))
+
+
+def state(table: Table, place: tuple[str, str] | None = PLACE) -> UnitState:
+    return UnitState(StoredDefinition(table, target_place=place).encode(), None, None)
+
+
+def find(
+    routes: tuple[TableRoute, ...], other: UnitState, *, topic: str = SECOND, there: Table | None = None
+) -> str:
+    mine = resolve_route(routes, "b1", "bank", "acct")
+    assert mine is not None
+    units = decode_unit_tables({FIRST: state(ONE), topic: other}, ["b1", "b2"])
+    real = there or build_desired_table(ONE, mine)
+    return str(find_shared_table_problem(real, mine, FIRST, units, routes) or "")
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "clashes"),
+    [
+        ((), (), True),
+        ((("of", "{table}"),), (("of", "{table}"),), False),
+        ((("of", "{source}"),), (("of", "{source}"),), True),
+        ((("of", "{table}"),), (), True),
+    ],
+)
+def test_two_tables_of_one_source_need_a_column_with_different_values(
+    one: Added, two: Added, clashes: bool
+) -> None:
+    found = find((route("acct", one), route("two", two)), state(TWO))
+    assert (CLASH in found and "b1:bank.two writes it, too" in found) if clashes else found == ""
+
+
+def test_each_unique_index_needs_the_column() -> None:
+    add = (("of", "{table}"),)
+    routes = (route("acct", add), route("two", add))
+    mine = resolve_route(routes, "b1", "bank", "acct")
+    assert mine is not None
+    there = replace(build_desired_table(ONE, mine), unique=ONE.unique)
+    assert "unique index email (email) contains no column" in find(routes, state(TWO), there=there)
+
+
+def test_a_second_source_needs_the_column_too() -> None:
+    assert CLASH in find(BOTH, state(ONE), topic="rl.b2.bank.acct")
+    assert find((route("acct", (("of", "{source}"),)),), state(ONE), topic="rl.b2.bank.acct") == ""
+
+
+@pytest.mark.parametrize(
+    ("routes", "other", "topic"),
+    [
+        (BOTH, state(TWO, ("public", "two")), SECOND),  # it waits for the copy into this table
+        ((route("acct"), TableRoute("bank.two", "public.two")), state(TWO), SECOND),  # it is routed elsewhere
+        ((route("acct"),), state(TWO), SECOND),  # no route
+        (BOTH, UnitState(None, None, None), SECOND),
+        (BOTH, state(TWO), "rl.gone.bank.two"),  # a source that the pipeline no longer has
+        (BOTH, state(TWO), "other.b1.bank.two"),  # another prefix
+    ],
+)
+def test_a_unit_without_rows_in_the_table_is_no_problem(
+    routes: tuple[TableRoute, ...], other: UnitState, topic: str
+) -> None:
+    assert find(routes, other, topic=topic) == ""
+
+
+def test_a_definition_of_an_older_version_counts() -> None:
+    assert CLASH in find(BOTH, state(TWO, None))
+
+
+# --- where it is checked
+
+
+class Session:
+    """A target with the table and the units."""
+
+    column_names = EXACT
+
+    def __init__(self, **units: UnitState) -> None:
+        self.units = {f"rl.b1.bank.{name}": each for name, each in units.items()}
+        self.tables = {PLACE: replace(ONE, db="public")}
+        self.reads = 0
+
+    def read_unit_states(self, _pipeline: str) -> dict[str, UnitState]:
+        self.reads += 1
+        return self.units
+
+    def read_progress(self, unit: ApplyUnit, *, lanes: bool) -> tuple[list[Any], UnitState]:
+        assert not lanes
+        return [], self.units[unit.topic]
+
+    def read_table(self, *place: str) -> Table | None:
+        return self.tables.get((place[0], place[1]))
+
+    def read_table_facts(self, *_: str) -> TableFacts:
+        return TableFacts()
+
+    def judge_new_table(self, _table: Table) -> list[Any]:
+        return []
+
+    def create_table(self, table: Table) -> None:
+        raise AssertionError(table)
+
+
+def probe() -> TargetProbe:
+    config = SimpleNamespace(sources=["b1"])
+    pipeline: Any = SimpleNamespace(name="p", routes=BOTH, debezium={}, config=config)
+    return TargetProbe(pipeline)
+
+
+def unit(topic: str) -> UnitRef:
+    return UnitRef(topic, "b1", 1, "id")
+
+
+def test_a_rerouted_unit_stops_at_its_takeover_and_the_other_continues() -> None:
+    session: Any = Session(acct=state(ONE), two=state(TWO, ("public", "two")))
+    looks = probe()
+    looks.read_real_table(session, unit(SECOND))
+    assert looks.was_misfit(unit(SECOND)), "its takeover checks again"
+    assert CLASH in str(looks.find_misfit(session, unit(SECOND), session.units[SECOND].definition))
+    assert looks.find_misfit(session, unit(FIRST), session.units[FIRST].definition) is None
+    assert looks.explain_unfit(session, unit(FIRST)) is None
+
+
+def test_running_units_are_checked_by_one_reading_of_all_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    session: Any = Session(acct=state(ONE))
+    looks = probe()
+    assert looks.explain_unfit(session, unit(FIRST)) is None
+    session.units[SECOND] = state(TWO)
+    assert looks.explain_unfit(session, unit(FIRST)) is None
+    assert session.reads == 1
+    monkeypatch.setattr(target_checks, "UNITS_MAX_AGE_S", 0.0)
+    for topic in (FIRST, SECOND):
+        assert CLASH in str(looks.explain_unfit(session, unit(topic)))
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_first_definition_is_not_activated_beside_rows_of_another_unit(there: bool) -> None:
+    session: Any = Session(acct=state(ONE))
+    if not there:
+        session.tables.clear()
+    spec = UnitSpec(ApplyUnit("p", SECOND), "b1", 1, "id", BOTH, 1, sources=("b1",))
+    with pytest.raises(UnitStoppedError, match=CLASH):
+        resolve_definition(spec, session, StoredDefinition(TWO), first=True)
