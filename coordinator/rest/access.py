@@ -19,7 +19,7 @@ from pydantic import SecretStr
 
 from schemas.config.addresses import (
     ASKED_BY,
-    KAFKA,
+    CALLER_KAFKA,
     SYSTEM,
     explain_other_kafka,
     explain_other_system,
@@ -100,7 +100,7 @@ def require_same_system(prefix: str, bootstrap: str = "") -> Callable[..., None]
     def check(request: Request) -> None:
         given = request.headers
         why = explain_other_system(prefix, given.get(SYSTEM, ""))
-        why = why or explain_other_kafka(bootstrap, given.get(KAFKA, ""))
+        why = why or explain_other_kafka(bootstrap, given.get(CALLER_KAFKA, ""))
         if why is not None:
             raise HTTPException(421, why)
 

@@ -21,7 +21,7 @@ import httpx
 
 from rowlock.credentials import build_unreadable_error, load_agent_token, load_security
 from rowlock.errors import CommandError, NoLeaderError, NoListenerError
-from schemas.config.addresses import ASKED_BY, KAFKA, SYSTEM
+from schemas.config.addresses import ASKED_BY, CALLER_KAFKA, SYSTEM
 from schemas.config.model import Config, CoordinationConfig, CoordinationTls
 from schemas.patience import scale_timeout
 
@@ -86,7 +86,7 @@ class LeaderClient:
         token = config.token.get_secret_value() if config.token else ""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         headers |= {SYSTEM: prefix} if prefix else {}
-        headers |= {KAFKA: bootstrap} if bootstrap else {}
+        headers |= {CALLER_KAFKA: bootstrap} if bootstrap else {}
         headers[ASKED_BY] = _describe_user()
         self._http = httpx.Client(
             headers=headers,
@@ -206,7 +206,7 @@ class LeaderClient:
         at = self._find().at
         if at in (None, self._at):
             at = self._read_topic()
-        if at is None or (at == self._at and self._http.headers.pop(KAFKA, None) is None):
+        if at is None or (at == self._at and self._http.headers.pop(CALLER_KAFKA, None) is None):
             raise NoLeaderError(detail)
         return _Redirect(f"{self._at}: {detail}", at, heard=False)
 

