@@ -72,7 +72,7 @@ def captured(site: SourceSite, table: str) -> dict[int, int]:
 
 
 def stopped(site: SourceSite, table: str, *causes: str) -> None:
-    """Judge: topic and record say the stop with one of `causes`, and nothing of the table stands behind it."""
+    """Judge: topic and record say the stop with one of `causes`, and nothing of the table follows it."""
     found = site.events(table)
     stops = [event for event in found if event.stop is not None]
     (cause,) = {event.stop.cause for event in stops if event.stop}
