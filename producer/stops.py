@@ -171,7 +171,7 @@ def explain_unseen_table(name: TableName) -> Problem:
     return Problem(
         f"the server does not show {table} to rowlock's user, and the log does not show that it was dropped",
         f"let the user read it (GRANT SELECT ON {table}, or on all of {name[0]}; "
-        f"`rowlock check` shows the statement), then {format_copy_remedy(*name)}; if the table is gone, "
+        f"`rowlock check` prints the GRANT), then {format_copy_remedy(*name)}; if the table is gone, "
         f'add "!{format_table_pattern(name)}" to `tables:` (with the quotes) and run `rowlock reload`',
     )
 
