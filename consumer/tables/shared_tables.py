@@ -20,9 +20,9 @@ from schemas.wire.records import parse_topic_origin
 class UnitTable(msgspec.Struct, frozen=True):
     """The tables of a unit by its stored definition."""
 
-    db: str
-    name: str
-    place: tuple[str, str] | None = None
+    db: str = msgspec.field(name="db")
+    name: str = msgspec.field(name="name")
+    place: tuple[str, str] | None = msgspec.field(name="place", default=None)
     """See StoredDefinition.target_place."""
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from consumer.tables.event_decoder import SlimEvent
+from consumer.tables.shared_tables import UnitTable
 from consumer.targets.kafka.formats.rowlock import _Read
 from producer.start.topic_recovery import _Event
 from rowlock.agent.reported import CapturedLine
@@ -71,6 +72,7 @@ MODULES = {
     "consumer/spark/query_handle.py": "offsets as Spark's progress has them",
     "consumer/tables/event_decoder.py": "event",
     "consumer/tables/evolution/plans.py": "change-mark",
+    "consumer/tables/shared_tables.py": "stored-definition",
     "consumer/tables/stored.py": "stored-definition",
     "consumer/targets/bookkeeping.py": "rowlock_progress",
     "consumer/targets/kafka/compacted/topic_contents.py": _MARKED,
@@ -158,6 +160,7 @@ def _views() -> tuple[View, ...]:
         View(_LooseEventWithSchema, tuple(whole)),
         View(_Field, tuple(each["schema"] for each in whole)),
         View(_Record, (*values, *whole)),
+        View(UnitTable, tuple(_lines(FOLDER / "stored-definition" / "definition.v8.json"))),
         View(CapturedLine, tuple(_lines(FOLDER / "capture-lines" / "captured.v3.json"))),
     )
 

@@ -97,6 +97,8 @@ SELDOM = {
 }
 MOST_SEEDS = 2000
 NOT_SIMULATED = {
+    "producer.restored_stops.FormerStops._log_stop": "a table whose right is revoked, or that is taken out "
+    "(tests/unit/test_stops.py)",
     "producer.log_stream.LogStream.skip_to": "a file above 4 GiB (tests/unit/test_capture_writer.py)",
     "recovery._log_failure": "a target that fails in all trials (tests/unit/test_quarantine_recovers.py)",
     "producer.log_stream.LogStream._raise_half_written": "an event that is still written "
