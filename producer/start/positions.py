@@ -9,7 +9,7 @@ keys afterwards. So a capture process that is still alive somewhere can never wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -144,9 +144,15 @@ class PositionStore:
         return select_record((message.key().decode(), message.value()) for message in messages)
 
     def claim_position(
-        self, writer: EventWriter, reader: TopicRanges, record: StoredPosition, older: Iterable[str]
+        self,
+        writer: EventWriter,
+        reader: TopicRanges,
+        record: StoredPosition,
+        older: Iterable[str],
+        announce: Callable[[int], None] = lambda _gen: None,
     ) -> StoredPosition:
-        """Write `record` durably under a gen that no other process has, then remove the `older` keys.
+        """Write `record` durably under a gen that no other process has, then remove the `older` keys, and let
+        `announce` send what is to be known of the gen before its first event.
 
         Return the record.
 
@@ -163,6 +169,7 @@ class PositionStore:
         for key in older:
             writer.send(self.topic, key.encode(), None)
             self._next += 1
+        announce(record.gen)
         writer.drain()
         return record
 

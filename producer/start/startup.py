@@ -72,9 +72,10 @@ class CaptureStarter:
         former += topics.add_forgotten_tables([*names, *former], found)
         record = self._choose_record(records._replace(newest=newest), found, new_snapshot=new_snapshot)
         record = msgspec.structs.replace(record, topics=as_stored(self.captured.names.assigned))
-        record = self.store.claim_position(self.writer, self.reader, record, records.older_keys)
+        record = self.store.claim_position(
+            self.writer, self.reader, record, records.older_keys, self._announce_claim
+        )
         self.term.record_claim(record.gen)
-        self._announce_claim(record.gen)
         context = self.source.build_context(self.captured.source, record.epoch, record.gen)
         fresh = records.newest is None or new_snapshot
         started = StartedCapture(
@@ -94,7 +95,6 @@ class CaptureStarter:
         """
         topic = format_watermark_topic(self.captured.prefix, self.captured.source)
         self.writer.send(topic, encode_claim_key(gen), None)
-        self.writer.drain()
 
     def _exclude_tool_tables(self, names: list[TableName]) -> list[TableName]:
         """Return `names` without the shadow tables of gh-ost and similar tools."""

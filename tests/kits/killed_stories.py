@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import structs
 
 from consumer.tables.router import SchemaChangePolicy, TableRoute
 from consumer.tables.stored import decode_stored
@@ -68,4 +70,7 @@ class RealStory(Story):
         assert state is not None
         assert self.target_rows() == self.rows
         offsets = [(row.lane, row.offset, row.position, row.gen) for row in lanes]
+        # The tables of the histories have names of their own.
+        stored = replace(decode_stored(state.definition or ""), target_place=None)
+        state = structs.replace(state, definition=stored.encode())
         return shape(self.table), state, offsets, self.unit.real.session.read_quarantine(self.unit.unit)
