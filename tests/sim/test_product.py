@@ -89,7 +89,9 @@ SEEDS = 150
 SELDOM = {
     "applier.log_displaced_rows": 19,
     "producer.book.CopyBook._recover_sweep": 155,
-    "applier.Applier._apply_contended": 63,
+    "applier.Applier._apply_contended": 64,
+    "applier.Applier._leave_lanes": 186,
+    "recovery.RecoveryPlan.end": 153,
     "producer.topic_recovery._read_source": 156,
     "producer.copies.TableCopies.handle_recreated_table": 261,
     "recovery._halve_trial": 809,
