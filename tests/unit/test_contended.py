@@ -175,5 +175,7 @@ def test_both_ways_leave_the_same(seed: int, lanes: int, gather: int, poison: fl
         bench.write(events)
         report = bench.apply(slice_size=slice_size)
         assert (report.state, set(bench.offsets())) == ("ok", {150 if len(events) == 150 else len(events)})
-        left.append((bench.target.rows_of(), {entry.key for entry in bench.target.state.held.values()}))
+        held = {entry.key for entry in bench.target.state.held.values()}
+        # A held key's last row has the values that the source has given to others: it may be displaced.
+        left.append(([row for row in bench.target.rows_of() if f"[{row[0]}]" not in held], held))
     assert left[0] == left[1]
