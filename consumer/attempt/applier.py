@@ -219,9 +219,9 @@ class Applier:
         deleted = sum(net.deleted for net in batch.nets)
         self._deleted += deleted
         self._upserted += sum(net.size for net in batch.nets) - deleted
-        added, gone = len(batch.quarantine.added), len(batch.quarantine.closed)
-        self.quarantine_growth += added - gone
-        self.resolved += gone - (added - len(remaining))
+        added, closings = len(batch.quarantine.added), len(batch.quarantine.closed)
+        self.quarantine_growth += added - closings
+        self.resolved += closings - (added - len(remaining))
         self.held += len(remaining)
         self.untried |= {
             (entry.table, entry.key): entry for entry in remaining if is_queued(entry) or is_waiting(entry)

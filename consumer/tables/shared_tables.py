@@ -40,6 +40,19 @@ def decode_unit_tables(units: Mapping[str, UnitState], sources: Collection[str])
     }
 
 
+def group_by_target(
+    units: Mapping[str, UnitTable], routes: Sequence[TableRoute]
+) -> dict[tuple[str, str], dict[str, UnitTable]]:
+    """Return (schema, name) of each target table → topic → unit, of the units whose routes lead there."""
+    found: dict[tuple[str, str], dict[str, UnitTable]] = {}
+    for topic, unit in units.items():
+        origin = parse_topic_origin(topic)
+        routed = None if origin is None else resolve_route(routes, origin[1], unit.db, unit.name)
+        if routed is not None:
+            found.setdefault((routed.schema, routed.table), {})[topic] = unit
+    return found
+
+
 def find_shared_table_problem(
     table: Table,
     mine: ResolvedRoute,

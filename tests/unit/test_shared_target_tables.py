@@ -112,7 +112,7 @@ class Session:
     def __init__(self, **units: UnitState) -> None:
         self.units = {f"rl.b1.bank.{name}": each for name, each in units.items()}
         self.tables = {PLACE: replace(ONE, db="public")}
-        self.reads = 0
+        self.reads = self.table_reads = 0
 
     def read_unit_states(self, _pipeline: str) -> dict[str, UnitState]:
         self.reads += 1
@@ -123,6 +123,7 @@ class Session:
         return [], self.units[unit.topic]
 
     def read_table(self, *place: str) -> Table | None:
+        self.table_reads += 1
         return self.tables.get((place[0], place[1]))
 
     def read_table_facts(self, *_: str) -> TableFacts:
@@ -165,6 +166,17 @@ def test_running_units_are_checked_by_one_reading_of_all_units(monkeypatch: pyte
     monkeypatch.setattr(target_checks, "UNITS_MAX_AGE_S", 0.0)
     for topic in (FIRST, SECOND):
         assert CLASH in str(looks.explain_unfit(session, unit(topic)))
+
+
+def test_a_unit_with_a_table_of_its_own_needs_no_reading_of_the_table_for_it() -> None:
+    session: Any = Session(acct=state(ONE))
+    looks = probe()
+    looks.find_misfit(session, unit(FIRST), session.units[FIRST].definition)
+    alone, session.table_reads = session.table_reads, 0
+    session.units[SECOND] = state(TWO)
+    shared = probe()
+    assert CLASH in str(shared.find_misfit(session, unit(FIRST), session.units[FIRST].definition))
+    assert (alone, session.table_reads) == (1, 1)
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -15,7 +15,12 @@ from consumer.ordering.model import ApplyUnit
 from consumer.spark.pipeline import PipelineSettings
 from consumer.tables.definition import read_real, route_definition
 from consumer.tables.router import resolve_route
-from consumer.tables.shared_tables import UnitTable, decode_unit_tables, find_shared_table_problem
+from consumer.tables.shared_tables import (
+    UnitTable,
+    decode_unit_tables,
+    find_shared_table_problem,
+    group_by_target,
+)
 from consumer.tables.stored import StoredDefinition, decode_stored
 from consumer.tables.target_checks import (
     describe_lost_rows,
@@ -41,7 +46,7 @@ class TargetProbe:
     def __init__(self, pipeline: PipelineSettings) -> None:
         self._pipeline = pipeline
         self._misfits: set[tuple[str, int]] = set()
-        self._units: Mapping[str, UnitTable] = {}
+        self._units: Mapping[tuple[str, str], Mapping[str, UnitTable]] = {}  # by target table
         self._units_read_at = -math.inf
 
     def forget_unit(self, topic: str, assignment: int) -> None:
@@ -81,15 +86,16 @@ class TargetProbe:
         routed = resolve_route(routes, unit.source, table.db, table.name)
         if routed is None or routed.topic is not None:
             return None
-        real = session.read_table(routed.schema, routed.table)
-        if real is None:
-            return None
         if time.monotonic() - self._units_read_at >= UNITS_MAX_AGE_S:
-            self._units = decode_unit_tables(
+            units = decode_unit_tables(
                 session.read_unit_states(self._pipeline.name), self._pipeline.config.sources
             )
-            self._units_read_at = time.monotonic()
-        return find_shared_table_problem(real, routed, unit.topic, self._units, routes)
+            self._units, self._units_read_at = group_by_target(units, routes), time.monotonic()
+        sharers = self._units.get((routed.schema, routed.table), {})
+        if sharers.keys() <= {unit.topic}:
+            return None
+        real = session.read_table(routed.schema, routed.table)
+        return None if real is None else find_shared_table_problem(real, routed, unit.topic, sharers, routes)
 
     def find_needed_copy(self, unit: UnitRef, definition: str | None, after: int) -> CopyNeededError | None:
         """Return the error of a unit whose target table lacks rows or names of columns; None otherwise.
