@@ -29,8 +29,9 @@ from schemas.units import UnitPhase, UnitProgress, WorkerEnded, WorkerEvent
 _log = structlog.get_logger(__name__)
 
 #: Exit codes of `AgentShell.run`.
-CLEAN, SUPERSEDED = 0, 3
-_SHUT_DOWN = "shut down"
+CLEAN, SUPERSEDED, OUTDATED = 0, 3, 5
+_SHUT_DOWN, _TERMS_BEGAN_ANEW = "shut down", "the coordinators' terms began anew"
+_CODES = {_SHUT_DOWN: CLEAN, _TERMS_BEGAN_ANEW: OUTDATED}
 #: Seconds between two checks of the stop event.
 _GLANCE = 0.1
 #: Seconds that a call of a worker may take without a warning.
@@ -114,6 +115,7 @@ class AgentShell:
         self._workers = _WorkerThread(f"workers-of-{name}", workers, self._on_worker_event)
         self._ending_since: float | None = None
         self._ends: str | None = None
+        self._is_outdated = threading.Event()
 
     @classmethod
     def connect(
@@ -138,6 +140,7 @@ class AgentShell:
             peers,
             lambda message: agent.receive(message),  # noqa: PLW0108  # the agent is created below
             on_open=lambda: agent.on_stream_opened(),  # noqa: PLW0108
+            on_outdated=lambda: agent.end_outdated(),  # noqa: PLW0108
             security=security,
             system=system,
             token=token,
@@ -153,6 +156,10 @@ class AgentShell:
         """Send a heartbeat at once over a new stream. May be called from any thread."""
         self._events.put(None)
 
+    def end_outdated(self) -> None:
+        """End, because the coordinators' terms began anew. May be called from any thread."""
+        self._is_outdated.set()
+
     def drain(self) -> None:
         """Ask for this agent's units to be moved away, for good. May be called from any thread."""
         self._events.put(core.DrainSelf())
@@ -167,8 +174,8 @@ class AgentShell:
         return tuple(self._state.units.by_name.values())
 
     def run(self, stop: threading.Event) -> int:
-        """Work until `stop` is set and all workers have ended (returns 0), or another process has this
-        agent's name (returns 3).
+        """Work until `stop` is set and all workers have ended (returns 0), another process has this
+        agent's name (returns 3), or the coordinators' terms began anew (returns 5).
         """
         self._workers.start()
         self._client.start()
@@ -185,7 +192,7 @@ class AgentShell:
             self._workers.close_workers()
             self._client.close()
         _log.info("agent stopped", agent=self._state.name, reason=self._ends)
-        return CLEAN if self._ends == _SHUT_DOWN else SUPERSEDED
+        return _CODES.get(self._ends, SUPERSEDED)
 
     # the core's thread
 
@@ -234,10 +241,13 @@ class AgentShell:
         self._step_core(core.AgentTick())
 
     def _end_when_due(self, stop: bool) -> None:
-        """Shut down once when asked to, and close workers that do not end in time."""
+        """Shut down once when asked to, or when no coordinator will serve this agent any more. Close workers
+        that do not end in time.
+        """
         state, now = self._state, self._clock()
-        if stop and state.ending is None:
-            self._step_core(core.Shutdown(_SHUT_DOWN))
+        why = _SHUT_DOWN if stop else _TERMS_BEGAN_ANEW if self._is_outdated.is_set() else None
+        if why is not None and state.ending is None:
+            self._step_core(core.Shutdown(why))
             self._make_heartbeat_due()
         if state.ending is None or self._ends is not None:
             return

@@ -3,8 +3,8 @@
 ```
   FOLLOWING ──silence──▶ CLAIMING ──committed──▶ CLAIMED ──read back, newest──▶ LEADING
       ▲                     │ failed                │ overtaken, too late          │ a write failed,
-      └──── Discarded ──── FENCED ◀─────────────────┴──────────────────────────────┘ overtaken, or asked
-                                                                                     to resign
+      └──── Discarded ──── FENCED ◀─────────────────┴──────────────────────────────┘ overtaken, asked to
+                                                                            resign, or the topic is lost
 ```
 A claim is a transaction of the single producer id that all candidates share. To begin it fences every
 earlier producer, so if two candidates claim at once, the later one wins and the other finds out at its
@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
+
+from schemas.problems import Problem
 
 
 class ElectionPhase(Enum):
@@ -110,6 +112,15 @@ class WriteFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicLost:
+    """The control topic is not the one that was read. It is the last event about the topic, so this
+    candidate never claims again.
+    """
+
+    problem: Problem
+
+
+@dataclass(frozen=True, slots=True)
 class ResignAsked:
     why: str
 
@@ -121,7 +132,9 @@ class Discarded:
     jitter: float
 
 
-ElectionEvent = Observed | Reachable | Unreachable | Claimed | WriteFailed | ResignAsked | Discarded
+ElectionEvent = (
+    Observed | Reachable | Unreachable | TopicLost | Claimed | WriteFailed | ResignAsked | Discarded
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +198,8 @@ def step_election(state: Election, event: ElectionEvent, now: float, config: Ele
             return _settle_claim(replace(state, phase=ElectionPhase.CLAIMED, rev=rev, deadline=deadline), now)
         case WriteFailed(why) if state.phase not in {ElectionPhase.FOLLOWING, ElectionPhase.FENCED}:
             return _fence_candidate(state, why)
+        case TopicLost(problem) if state.phase not in {ElectionPhase.FOLLOWING, ElectionPhase.FENCED}:
+            return _fence_candidate(state, problem.what)
         case ResignAsked(why) if state.phase is ElectionPhase.LEADING:
             return _resign_term(state, why)
         case Discarded(jitter) if state.phase is ElectionPhase.FENCED:

@@ -1,7 +1,7 @@
 """Events from the control log to the coordinator.
 
 Per term they come in this order: Elected, then RecordsCommitted and WriteConfirmed, then Lost. NewLeader
-and Heard report the leader of any term.
+and Heard report the leader of any term. After ControlTopicLost nothing comes any more.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from coordinator.control.codec import Candidate
 from coordinator.core.records import DurableRecord
+from schemas.problems import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,4 +72,11 @@ class Lost:
     why: str
 
 
-ControlLogEvent = Elected | NewLeader | Heard | RecordsCommitted | WriteConfirmed | Lost
+@dataclass(frozen=True, slots=True)
+class ControlTopicLost:
+    """The control topic is gone, or began anew: this coordinator cannot go on. It is the last event."""
+
+    problem: Problem
+
+
+ControlLogEvent = Elected | NewLeader | Heard | RecordsCommitted | WriteConfirmed | Lost | ControlTopicLost

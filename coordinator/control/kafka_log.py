@@ -32,9 +32,11 @@ from coordinator.control.election import (
     Observed,
     ResignAsked,
     StartClaim,
+    TopicLost,
 )
 from coordinator.control.events import (
     ControlLogEvent,
+    ControlTopicLost,
     Elected,
     Heard,
     Lost,
@@ -144,6 +146,8 @@ class ControlLog:
                 self._carry_out(effect)
             if isinstance(event, Observed) and event.alive and event.fresh:
                 self._report_leader_alive(now)
+            if isinstance(event, TopicLost):
+                self._on_event(ControlTopicLost(event.problem))
 
     def _carry_out(self, effect: ElectionEffect) -> None:
         match effect:

@@ -1,5 +1,5 @@
 """The thread that follows the control topic: folds what is committed, and checks regularly that the
-topic is available.
+topic is available, and after each outage that it is still the same topic.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from coordinator.control.codec import NewerVersionError, UndecodableError, decode_message
-from coordinator.control.election import Observed, Reachable, Unreachable
+from coordinator.control.election import Observed, Reachable, TopicLost, Unreachable
 from coordinator.control.fold import ControlFold
 from coordinator.control.topic import (
     LOG,
     ControlTopic,
     build_control_reader_settings,
     build_control_topic_name,
+    build_lost_topic_problem,
 )
+from coordinator.control.topic_identity import ControlTopicIdentity
 from schemas.config.model import KafkaConfig
 from schemas.io.kafka_clients import open_consumer
 
@@ -28,7 +30,7 @@ log = structlog.get_logger("control")
 
 _PROBE_TIMEOUT = 1.0
 
-TopicObservation = Observed | Reachable | Unreachable
+TopicObservation = Observed | Reachable | Unreachable | TopicLost
 
 
 class ControlReader:
@@ -51,6 +53,10 @@ class ControlReader:
         self._kafka, self._probe, self._lock, self._report = kafka, probe, lock, report
         self._is_ensured = False
         """Whether the topic exists."""
+        self._topic: ControlTopic | None = None
+        self._identity = ControlTopicIdentity()
+        self._is_identified = False
+        """Whether the topic was found to be the same one since it was last unavailable."""
         self._next_probe = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run_thread, name="control-reader", daemon=True)
@@ -81,8 +87,13 @@ class ControlReader:
 
     def _ensure_topic(self) -> None:
         if not self._is_ensured:
-            ControlTopic(self._kafka).ensure_topic()
+            self._open_topic().ensure_topic()
             self._is_ensured = True
+
+    def _open_topic(self) -> ControlTopic:
+        if self._topic is None:
+            self._topic = ControlTopic(self._kafka)
+        return self._topic
 
     def _follow_topic(self) -> None:
         consumer = open_consumer(build_control_reader_settings(self._kafka), log=LOG)
@@ -99,19 +110,38 @@ class ControlReader:
             consumer.close()
 
     def _probe_topic(self, consumer: Consumer, where: TopicPartition) -> None:
-        began = time.monotonic()
+        began, answers = time.monotonic(), True
         try:
-            consumer.get_watermark_offsets(where, timeout=_PROBE_TIMEOUT, cached=False)
+            _, end = consumer.get_watermark_offsets(where, timeout=_PROBE_TIMEOUT, cached=False)
         except KafkaException:
+            answers, end = False, 0
+        slow = time.monotonic() - began > _PROBE_TIMEOUT / 2  # it was away, and is back
+        if not answers or slow or end < self.fold.end:
             self._report_observation(Unreachable())
-        else:
-            if time.monotonic() - began > _PROBE_TIMEOUT / 2:
-                self._report_observation(Unreachable())  # it was away, and is back
+            self._is_identified = False
+        self._is_identified = self._is_identified or self._identify_topic()
+        if answers and self._is_identified:
             self._report_observation(Reachable())
         self._next_probe = time.monotonic() + self._probe
 
+    def _identify_topic(self) -> bool:
+        """Return whether Kafka describes the topic that was read. If that is lost, report it, and end."""
+        try:
+            found = self._open_topic().read_id(_PROBE_TIMEOUT)
+        except KafkaException:
+            return False
+        now = time.monotonic()
+        self._identity = self._identity.record_answer(found, now)
+        what = self._identity.explain_loss(now)
+        if what is not None:
+            self._stop.set()
+            self._report_observation(TopicLost(build_lost_topic_problem(self._kafka, what)))
+        return found is not None and what is None
+
     def _take_messages(self, messages: list[Any]) -> None:
         with self._lock:
+            if messages[0].error() is None and messages[0].offset() < self.fold.end:
+                self._is_identified = False  # the topic began anew, or has lost its last records
             fresh = self.complete
             counted = [self._fold_one(message) for message in messages if not self._is_trouble(message)]
             if counted:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AlterConfigOpType,
     ConfigEntry,
@@ -20,7 +20,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from schemas.config.model import KafkaConfig
 from schemas.io.kafka_clients import ClientLog, build_client_settings, open_admin, reads_by_offset
-from schemas.problems import ProblemError
+from schemas.problems import Problem, ProblemError
 
 #: Kafka deletes nothing by itself; only a leader deletes what is before its snapshot. LogAppendTime,
 #: because the clocks of candidates differ.
@@ -85,6 +85,17 @@ def build_control_reader_settings(kafka: KafkaConfig) -> dict[str, Any]:
         "fetch.wait.max.ms": 50,
         "client.id": "rowlock-coordinator",
     }
+
+
+def build_lost_topic_problem(kafka: KafkaConfig, what: str) -> Problem:
+    """Return the problem of a coordinator whose control topic is lost. `what`: what has happened to it."""
+    return Problem(
+        f"Kafka at {kafka.bootstrap} has lost its data, or another Kafka has that address: the control topic "
+        f"{build_control_topic_name(kafka)} {what} while this coordinator ran",
+        "give Kafka its data back, or correct kafka.bootstrap; if it is to begin without them, just start "
+        "`rowlock run` (or coordinators and agents) again: all tables are copied again, by themselves within "
+        "the limits of `repair`, the others by `rowlock copy`",
+    )
 
 
 class ControlTopic:
@@ -158,6 +169,18 @@ class ControlTopic:
                 f"changed: {error.args[0].str()}",
                 f"set {settings}",
             ) from error
+
+    def read_id(self, timeout: float) -> str | None:
+        """Return the topic's id, which a topic that is created again does not have; None: there is no such
+        topic. Raises KafkaException if Kafka does not answer within `timeout` seconds.
+        """
+        asked = self._admin.describe_topics(TopicCollection([self.name]), request_timeout=timeout)
+        try:
+            return str(asked[self.name].result().topic_id)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise
 
     def trim_topic(self, before: int) -> None:
         """Begin to delete what is before an offset. Returns at once, because brokers sometimes take

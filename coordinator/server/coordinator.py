@@ -24,8 +24,9 @@ import structlog
 
 from coordinator.batch import BatchSystem
 from coordinator.control.codec import Candidate
-from coordinator.control.events import ControlLogEvent, Elected, Heard, WriteConfirmed
+from coordinator.control.events import ControlLogEvent, ControlTopicLost, Elected, Heard, WriteConfirmed
 from coordinator.control.kafka_log import ControlLog
+from coordinator.control.topic import ControlTopicError
 from coordinator.core.leader.state import Inventory, LeaderCommand, Reload
 from coordinator.core.messages import Up
 from coordinator.core.records import ConfigRecord
@@ -85,6 +86,8 @@ class Coordinator:
         self._view_lock = threading.Lock()
         self._viewed: tuple[float, View] | None = None
         self._closed = False
+        self._lost_topic: Problem | None = None
+        """Why this coordinator cannot go on; None: its control topic is there."""
         transport = HeartbeatServer(
             config.listen,
             lambda event: self._agents.on_transport_event(event),  # noqa: PLW0108  # they are created below
@@ -141,15 +144,20 @@ class Coordinator:
         return port
 
     def run(self, stop: threading.Event) -> int:
-        """Serve until `stop`, then close. Returns 0; 2 after an internal error."""
+        """Serve until `stop`, then close. Returns 0; 2 after an internal error.
+
+        Raises ControlTopicError if the control topic is lost.
+        """
         while not stop.wait(0.2):
-            if self._system.error is not None:
+            if self._system.error is not None or self._lost_topic is not None:
                 break
         try:
             self.close()
         except Exception:
             log.exception("coordinator stopped by an internal error")
             return 2
+        if self._lost_topic is not None:
+            raise ControlTopicError.from_problem(self._lost_topic)
         return 0
 
     def close(self) -> None:
@@ -261,6 +269,9 @@ class Coordinator:
     def _on_log_event(self, event: ControlLogEvent) -> None:
         if isinstance(event, Heard):
             self._machine.leadership.record_sign_of_life(event)
+            return
+        if isinstance(event, ControlTopicLost):
+            self._lost_topic = event.problem
             return
         if isinstance(event, Elected):
             record = event.records.get("configuration")

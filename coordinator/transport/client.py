@@ -58,6 +58,7 @@ class HeartbeatClient:
 
     `peers`: every coordinator's "host:port". `on_message` is called from the client's thread, in order,
     and should be quick; an exception in it ends the stream. `on_open` is called when a stream is served.
+    `on_outdated` is called when the coordinators' terms began anew, so that none will serve this agent.
     `system`: the Kafka prefix. `token`: authenticates the agent.
     """
 
@@ -68,12 +69,14 @@ class HeartbeatClient:
         on_message: Callable[[Down], None],
         *,
         on_open: Callable[[], None] = lambda: None,
+        on_outdated: Callable[[], None] = lambda: None,
         security: Security | None = None,
         system: str = "",
         token: str = "",
         timing: ClientTiming | None = None,
     ) -> None:
-        self._on_message, self._on_open, self._timing = on_message, on_open, timing or ClientTiming()
+        self._on_message, self._on_open, self._on_outdated = on_message, on_open, on_outdated
+        self._timing = timing or ClientTiming()
         self._caller = Caller(agent, security, system, token)
         self.search = LeaderSearch(self._caller, peers, self._timing.ask)
         self._closing = threading.Event()
@@ -129,6 +132,8 @@ class HeartbeatClient:
                 served = self._serve_stream(leader)
             failures = 0 if served else failures + 1
             search.note_round(served=served)
+            if search.terms_began_anew:
+                self._on_outdated()
             most = self._timing.retry_most if search.known_rev else self._timing.retry_unknown
             wait = pause_after(failures + 1, self._timing.retry_first, most)
             self._closing.wait(random.uniform(wait / 4, wait))  # noqa: S311  # not all at once

@@ -25,6 +25,9 @@ _REFUSALS = {grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAUTHENTICATE
 GRACE = 0.1
 UNLED_S = 15.0
 """Seconds between two warnings that no coordinator serves this agent."""
+OUTDATED_S = 60.0
+"""A coordinator that was replaced notices it sooner. One that leads an earlier term for so long, while no
+coordinator leads a later one, leads by a control topic that has begun anew."""
 
 
 def ask_leader(
@@ -37,6 +40,7 @@ def ask_leader(
     token: str = "",
     refused: Callable[[str, str], None] = lambda _peer, _why: None,
     undecided: Callable[[str], None] = lambda _peer: None,
+    outdated: Callable[[str, int], None] = lambda _peer, _rev: None,
 ) -> LeaderInfo | None:
     """Return the leader of the highest term that a peer knows, or None if no peer knows one of
     `known_rev` or later.
@@ -46,7 +50,8 @@ def ask_leader(
 
     `refused(peer, why)` is called for a coordinator of another system or another version of the
     protocol, and for one that does not accept the token. `undecided(peer)` is called for a coordinator
-    that answers and knows no leader, because an election is under way.
+    that answers and knows no leader, because an election is under way. `outdated(peer, rev)` is called for
+    a coordinator that leads an earlier term than `known_rev`.
     """
     answers: queue.SimpleQueue[tuple[str, grpc.Future]] = queue.SimpleQueue()
     channels = [open_channel(peer, security) for peer in peers]
@@ -67,6 +72,8 @@ def ask_leader(
             if info is None or info.rev < max(1, known_rev) or not info.address:
                 if info is not None and not info.address:
                     undecided(peer)
+                elif info is not None and info.mine:
+                    outdated(peer, info.rev)
                 continue
             if info.mine:
                 deadline = min(deadline, time.monotonic() + GRACE)
@@ -127,6 +134,7 @@ class LeaderSearch:
         self._hint = ""
         self._refusals: set[tuple[str, str]] = set()
         self._unled_since = time.monotonic()
+        self._outdated_since: float | None = None
         self.known_rev = 0
         """The highest term that is known."""
 
@@ -142,7 +150,25 @@ class LeaderSearch:
             system=caller.system,
             token=caller.token,
             refused=self._log_refusal,
+            outdated=self._note_outdated,
         )
+
+    @property
+    def terms_began_anew(self) -> bool:
+        """Whether a coordinator leads that counts its terms from a control topic that has begun anew."""
+        since = self._outdated_since
+        return since is not None and time.monotonic() - since >= OUTDATED_S
+
+    def _note_outdated(self, peer: str, rev: int) -> None:
+        if self._outdated_since is None:
+            self._outdated_since = time.monotonic()
+            _log.warning(
+                "coordinator leads an earlier term",
+                agent=self._caller.agent,
+                peer=peer,
+                term=rev,
+                known=self.known_rev,
+            )
 
     def note_rev(self, rev: int) -> None:
         """Note that this term has begun."""
@@ -157,7 +183,7 @@ class LeaderSearch:
         """Note whether a coordinator has served this agent, and warn regularly while none does."""
         now = time.monotonic()
         if served:
-            self._unled_since = now
+            self._unled_since, self._outdated_since = now, None
         elif now - self._unled_since >= UNLED_S:
             self._unled_since = now
             _log.warning("no leading coordinator found", agent=self._caller.agent, peers=self._peers)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 
-from coordinator.agent.shell import SUPERSEDED, AgentShell
+from coordinator.agent.shell import OUTDATED, SUPERSEDED, AgentShell
 from rowlock import __version__
 from rowlock.agent.workers import LocalWorkers
 from rowlock.credentials import load_agent_token, load_security
@@ -121,7 +121,8 @@ def run_agent(config: Config, name: str, peers: Sequence[str], *, end_on_refusal
     the coordinators.
 
     `end_on_refusal`: also end when a unit refuses to run because a person must act (exit code 2);
-    otherwise it is retried, with a growing delay. Raises CommandError if another process has this name.
+    otherwise it is retried, with a growing delay. Raises CommandError if another process has this name, or
+    the coordinators' terms began anew.
     """
     security = load_security(config.coordination.tls)
     refused: list[str] = []
@@ -147,4 +148,10 @@ def run_agent(config: Config, name: str, peers: Sequence[str], *, end_on_refusal
             code = agent.run(stop)
     if code == SUPERSEDED:
         raise CommandError(f"another process is agent {name} now", "give each agent a --name of its own")
+    if code == OUTDATED:
+        raise CommandError(
+            f"agent {name} knows a later term than the coordinator that leads: Kafka's control topic has "
+            "begun anew since this agent has started",
+            "start the agent again",
+        )
     return AGENT_REFUSED_CODE if refused else code

@@ -48,18 +48,25 @@ class ControlView:
         self._kafka, self._read_s = kafka, read_s
         self._fold = ControlFold()
         self._consumer: Any = None
+        self.is_missing = False
+        """Whether Kafka had no control topic at the last reading."""
 
     def read_topic(self) -> ControlFold:
-        """Return the topic's state. Raises KafkaException if the end of the topic is not reached in time."""
+        """Return the topic's state: nothing if there is no topic. Raises KafkaException if the end of the
+        topic is not reached in time.
+        """
         if self._consumer is None:
             settings = {**build_control_reader_settings(self._kafka), "allow.auto.create.topics": False}
             self._consumer = open_consumer(settings, log=LOG, on_error=ignore_client_error)
-        if (
-            build_control_topic_name(self._kafka)
-            not in self._consumer.list_topics(timeout=scale_timeout(self._read_s)).topics
-        ):
+        name, timeout = build_control_topic_name(self._kafka), scale_timeout(self._read_s)
+        self.is_missing = name not in self._consumer.list_topics(timeout=timeout).topics
+        if self.is_missing:
+            self._fold = ControlFold()
             return self._fold
-        self._consumer.assign([TopicPartition(build_control_topic_name(self._kafka), 0, self._fold.end)])
+        _, end = self._consumer.get_watermark_offsets(TopicPartition(name, 0), timeout=timeout, cached=False)
+        if end < self._fold.end:  # the topic was created again, or has lost its last records
+            self._fold = ControlFold()
+        self._consumer.assign([TopicPartition(name, 0, self._fold.end)])
         patience = AdaptiveTimeout(self._read_s)
         while not patience.is_over():
             for message in self._consumer.consume(1000, 0.2):

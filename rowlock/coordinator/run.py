@@ -179,7 +179,8 @@ def run_coordinator(
     without: Sequence[str] = (),
     on_taken: Callable[[Config], None] | None = None,
 ) -> int:
-    """Serve until SIGTERM or SIGINT, and return the exit code. Raises CommandError if it cannot begin.
+    """Serve until SIGTERM or SIGINT, and return the exit code. Raises CommandError if it cannot begin, or
+    cannot go on without its control topic.
 
     `copies`: stores requests for copies. `followers`: follow the configuration in addition to the
     coordinator itself. `or_any_port`: REST uses a free port if the configured one is
@@ -223,6 +224,8 @@ def _serve_until_stopped(
     try:
         with follow_secret_files(lambda: held.config, held.replace_secrets):
             return coordinator.run(stop)
+    except ControlTopicError as error:
+        raise CommandError.from_problem(error.problem) from error
     finally:
         rest.close()
 

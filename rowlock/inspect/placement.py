@@ -13,6 +13,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
+from coordinator.control.topic import build_control_topic_name
 from rowlock.coordinator.control_view import ControlView, find_leader
 from rowlock.coordinator.leader_client import FoundLeader, LeaderClient
 from rowlock.errors import CommandError, NoListenerError
@@ -75,6 +76,8 @@ class PlacementReader:
         except KafkaException:
             return Placement(problem="the control topic cannot be read", known=False)
         candidate = find_leader(fold)
+        if self._topic.is_missing:
+            return Placement(problem=f"{_explain_missing_topic(self._config)}: {START}")
         if candidate is None:
             return Placement(problem=f"nothing runs: no coordinator leads: {START}")
         try:
@@ -108,3 +111,11 @@ class PlacementReader:
         if self._leader is not None:
             self._leader[1].close()
             self._leader = None
+
+
+def _explain_missing_topic(config: Config) -> str:
+    """Return why nothing can run with a Kafka that has no control topic."""
+    return (
+        f"nothing runs: Kafka at {config.kafka.bootstrap} has no control topic "
+        f"{build_control_topic_name(config.kafka)}, so nothing has run with it yet or its data were removed"
+    )

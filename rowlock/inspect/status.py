@@ -17,6 +17,7 @@ import msgspec
 from consumer.ordering.model import UnitState
 from rowlock.coordinator.units import ApplyUnitName, list_apply_units, list_sources_to_capture, split_refusal
 from rowlock.errors import CommandError
+from rowlock.inspect.checks.emptied_kafka import yield_emptied_kafka_findings
 from rowlock.inspect.observed.applied import AppliedReader, AppliedUnit
 from rowlock.inspect.observed.source_status import (
     LEFT_OUT,
@@ -189,6 +190,7 @@ class StatusReader:
         assigned = self._kafka.read_topic_tables(list_sources_to_capture(self._config), partitions)
         expected = list_apply_units(self._config, partitions, assigned)
         problems = self._list_unreadable(marks) + self._split_topics(expected, partitions)
+        problems += self._list_lost_sources(marks, partitions)
         problems += self._list_unsupported_targets({unit.target for unit in expected})
         applied: list[AppliedUnit] = []
         unknown: list[ApplyUnitName] = []
@@ -239,6 +241,18 @@ class StatusReader:
             "this lasts, a newer rowlock wrote it"
             for name in asked
             if self._kafka.has_unreadable_watermark(name)
+        ]
+
+    def _list_lost_sources(self, marks: Mapping[str, Watermark | None], topics: Collection[str]) -> list[str]:
+        """Return a problem for each source whose topics Kafka does not have although targets have applied
+        them. Targets are only asked if a source has no watermark.
+        """
+        unseen = [name for name, mark in marks.items() if mark is None and not self._is_external(name)]
+        applied = self._applied.list_topics() if unseen else []
+        return [
+            f"{found.place}: {found.message}: {found.remedy}"
+            for name in unseen
+            for found in yield_emptied_kafka_findings(self._config, name, topics, applied)
         ]
 
     def _is_external(self, name: str) -> bool:

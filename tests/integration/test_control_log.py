@@ -19,6 +19,7 @@ from coordinator.control.codec import Beat, Candidate, Changes, Claim, encode_me
 from coordinator.control.election import Claimed, ElectionConfig, ElectionPhase, WriteFailed
 from coordinator.control.events import (
     ControlLogEvent,
+    ControlTopicLost,
     Elected,
     Heard,
     Lost,
@@ -35,6 +36,7 @@ from coordinator.core.records import CounterRecord, PausedRecord
 from deploy.embedded import ports
 from deploy.embedded.services import Kafka
 from schemas.config.model import KafkaConfig
+from tests.kits.apply import create_topic, delete_topic
 from tests.kits.coordination import until
 
 pytestmark = pytest.mark.integration
@@ -304,6 +306,29 @@ def test_a_restart_of_the_broker_loses_nothing(kafka: Kafka, start: Callable[...
     leader(*ones).log.resign_term()
     until(lambda: any(isinstance(event, Lost) for event in first.events))
     assert dict(leader(*ones).term.records) == {"counter": CounterRecord(7), "paused/u": PausedRecord("u")}
+
+
+@pytest.mark.parametrize("how", ["deleted", "created again"])
+def test_a_lost_topic_ends_the_term_and_is_never_claimed(
+    config: KafkaConfig, start: Callable[..., One], how: str
+) -> None:
+    """Its terms would begin again below those that agents know."""
+    ones = [start("a"), start("b")]
+    leader(*ones).write(1, 7)
+    name = build_control_topic_name(config)
+    delete_topic(config.bootstrap, name)
+    if how == "created again":
+        create_topic(config.bootstrap, name)
+    for one in ones:
+        until(lambda one=one: one.reported(ControlTopicLost), what="the loss")
+    seconds = 3 * QUICK.election.patience
+    terms = [len(one.reported(Elected)) for one in ones]
+    time.sleep(seconds)  # nothing is to happen meanwhile
+    assert [len(one.reported(Elected)) for one in ones] == terms
+    assert [len(one.reported(ControlTopicLost)) for one in ones] == [1, 1]
+    assert sum(len(one.reported(Lost)) for one in ones) == sum(terms)
+    problem = ones[0].reported(ControlTopicLost)[0].problem
+    assert ("is gone" if how == "deleted" else "created again") in problem.what
 
 
 class Term:

@@ -40,6 +40,7 @@ from coordinator.rest.server import Certificate
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.operators.api import CommandRefusedError, LeaderView
 from coordinator.server.operators.copies import CopyRequested, CopyRequestStored
+from coordinator.transport import leader_search
 from rowlock.agent import run as agent_command
 from rowlock.cli import main
 from rowlock.commands import cluster_tables
@@ -529,6 +530,33 @@ def test_an_agent_shows_its_certificate_to_the_coordinators(
             stop.set()
             agent.join(20)
     assert not agent.is_alive()
+
+
+def test_an_agent_ends_when_a_coordinator_leads_by_a_new_control_topic(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`rowlock agent`, to a coordinator's transport: it waited for ever for a later term."""
+    monkeypatch.setattr(leader_search, "OUTDATED_S", 0.5)
+    monkeypatch.setattr(agent_command, "LocalWorkers", lambda *_, **__: Instant())
+    monkeypatch.setattr(agent_command, "stopped_by_signals", lambda: nullcontext(threading.Event()))
+    file = tmp_path / "c.yaml"
+    file.write_text(CONFIG)
+    config, ended = load_config(file, {}), list[CommandError]()
+
+    def run(address: str) -> None:
+        try:
+            agent_command.run_agent(config, "a1", [address])
+        except CommandError as error:
+            ended.append(error)
+
+    with transport_kit.serving() as server:
+        server.lead(100)
+        agent = threading.Thread(target=run, args=(server.address,))
+        agent.start()
+        transport_kit.until(lambda: server.opened("a1"))
+        server.lead(3)
+        agent.join(20)
+    assert [error.problem.remedy for error in ended] == ["start the agent again"]
 
 
 def test_a_foreign_certificate_is_not_trusted(control: FakeControl, serve: Serve, tmp_path: Path) -> None:

@@ -117,6 +117,7 @@ class Seen:
     log: RetainedLog | None = None
     log_fails: Exception | None = None
     unmarked: bool = False
+    has_topics: bool = True
     topic_id: str = "id"
     on_read: Callable[[], None] = lambda: None
 
@@ -141,7 +142,7 @@ class Seen:
 
     def partitions(self) -> dict[str, int]:
         self.on_read()
-        return {TOPIC: self.split}
+        return {TOPIC: self.split} if self.has_topics else {}
 
     def tables(self, _sources: Iterable[str], topics: Collection[str]) -> dict[str, TableName]:
         return usual_tables(topics)
@@ -333,6 +334,21 @@ def test_of_a_source_of_debezium_s_only_its_topics_are_known(
 def test_a_topic_with_several_partitions_is_a_problem(read: Any) -> None:
     (problem,) = read(Seen([], split=3)).problems
     assert problem.startswith(f"{TOPIC} has 3 partitions")
+
+
+@pytest.mark.parametrize("applied_before", [True, False])
+def test_a_kafka_that_has_lost_its_data_is_a_problem(read: Any, applied_before: bool) -> None:
+    """It looked like one that nothing has run with yet."""
+    lanes = [lane(0, 5)] if applied_before else []
+    found = read(Seen(lanes, unmarked=True, has_topics=False))
+    assert found.units == ()
+    assert len(found.problems) == applied_before
+    for problem in found.problems:
+        assert problem.startswith("source b1: Kafka at 127.0.0.1:1 has none of the topics that target hq has")
+        assert "all tables of the source are copied again" in problem
+    assert read(Seen(lanes, unmarked=True)).problems == (), "its topics are there"
+    unanswered = read(Seen(lanes, unmarked=True, has_topics=False, target_fails=True))
+    assert unanswered.problems == ()
 
 
 def test_the_clock_is_this_machines(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from coordinator.control.election import (
     Reachable,
     ResignAsked,
     StartClaim,
+    TopicLost,
     Unreachable,
     WriteFailed,
     begin_election,
@@ -34,6 +35,7 @@ from coordinator.control.election import (
 )
 from coordinator.control.kafka_log import ControlLog
 from schemas.config.model import KafkaConfig
+from schemas.problems import Problem
 
 CONFIG = ElectionConfig(patience=2.0, pause=1.0, read_back=3.0)
 
@@ -119,6 +121,22 @@ def test_one_who_resigned_is_not_waited_for() -> None:
     one(Observed(3, vacant=False))
     one(Observed(3, vacant=True))
     assert one.ask(0.4) == (StartClaim(),)
+
+
+@pytest.mark.parametrize("phase", ["following", "claiming", "leading"])
+def test_without_its_topic_nobody_leads(phase: str) -> None:
+    """Nothing about the topic follows this event, so no claim follows either."""
+    one = One()
+    if phase == "leading":
+        one.lead()
+    elif phase == "claiming":
+        assert one.ask(1.0) == (StartClaim(),)
+    effects = one(TopicLost(Problem("the topic is gone", "start again")))
+    ends = {"following": [], "claiming": [Discard], "leading": [Lose, Discard]}[phase]
+    assert [type(effect) for effect in effects] == ends
+    assert all(effect.why == "the topic is gone" for effect in effects)  # type: ignore[union-attr]
+    one(Discarded(0.0))
+    assert one.state.phase is ElectionPhase.FOLLOWING
 
 
 def test_nobody_leads_who_cannot_read_everything() -> None:

@@ -250,6 +250,17 @@ def test_an_agent_that_is_asked_to_stop_ends_its_thread_and_connection() -> None
     assert not made.shell._workers._thread.is_alive()
 
 
+@pytest.mark.parametrize("is_asked_first", [True, False])
+def test_an_agent_ends_when_no_coordinator_will_serve_it(is_asked_first: bool) -> None:
+    """The exit code of one that is asked to stop stays."""
+    made, stop = Shell(), threading.Event()
+    if is_asked_first:
+        stop.set()
+    made.client.when_sent = made.shell.end_outdated
+    assert made.shell.run(stop) == (0 if is_asked_first else 5)
+    assert made.client.closed
+
+
 def test_an_agent_that_is_asked_to_stop_reports_it_at_once() -> None:
     """The leader can place its units meanwhile; the next heartbeat would be seconds later."""
     made = Shell()

@@ -41,8 +41,10 @@ def config(tmp_path: Path) -> Config:
 def read(config: Config, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Placement]:
     """Return what is known when the control topic says `fold` and the leader answers by `ask`."""
 
-    def look(fold: ControlFold | Exception, ask: Any = None) -> Placement:
+    def look(fold: ControlFold | Exception, ask: Any = None, *, missing: bool = False) -> Placement:
         class Topic:
+            is_missing = missing
+
             def __init__(self, *_: object) -> None: ...
 
             def read_topic(self) -> ControlFold:
@@ -88,6 +90,16 @@ def test_where_nobody_leads_nothing_runs(read: Callable[..., Placement], fold: C
     assert found.known
     assert "nothing runs" in found.problem
     assert found.problem.endswith("start `rowlock run`, or `rowlock coordinator` and `rowlock agent`")
+
+
+def test_a_kafka_without_a_control_topic_is_named(read: Callable[..., Placement]) -> None:
+    """A run that still looks at an emptied Kafka asked for its last leader before, which did not lead."""
+    found = read(ControlFold(), missing=True)
+    assert found.known
+    assert found.problem == (
+        "nothing runs: Kafka at 127.0.0.1:1 has no control topic rowlock.control, so nothing has run with it "
+        "yet or its data were removed: start `rowlock run`, or `rowlock coordinator` and `rowlock agent`"
+    )
 
 
 def test_a_leader_that_is_gone_from_one_that_cannot_be_reached(read: Callable[..., Placement]) -> None:

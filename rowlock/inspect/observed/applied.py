@@ -4,6 +4,7 @@ rowlock/inspect/status.py.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import cast
@@ -15,6 +16,7 @@ from consumer.tables.router import resolve_route
 from consumer.tables.stored import decode_stored, read_debt
 from consumer.targets.base import EventTables, UnitTarget
 from rowlock.coordinator.units import ApplyUnitName
+from rowlock.errors import CommandError
 from rowlock.inspect.topics.outdated import explain_outdated, explain_rewrite
 from rowlock.views.headroom import TOPIC_CHECK_AGE_S, UnappliedPart, measure_topic_backlogs
 from rowlock.views.kafka import KafkaView, OffsetSpan
@@ -99,6 +101,21 @@ class AppliedReader:
                 replace(each, displaced=displaced.get(each.name.pipeline, {}).get(each.name.topic, 0))
                 for each in found
             ]
+
+    def list_topics(self) -> list[tuple[str, str]]:
+        """Return (target, topic) of each unit that targets have, whether or not Kafka has its topic. Targets
+        that do not answer are left out.
+        """
+        found: list[tuple[str, str]] = []
+        for target in sorted({options.target for options in self._config.pipelines.values()}):
+            pipelines = [n for n, each in self._config.pipelines.items() if each.target == target]
+            with (
+                contextlib.suppress(CommandError),
+                target_session(self._config.targets[target], target, "status") as session,
+            ):
+                for pipeline in pipelines:
+                    found += ((target, topic) for topic in sorted(read_known_topics(session, pipeline)))
+        return found
 
     def _read_unit(
         self, session: UnitTarget, name: ApplyUnitName, known: set[str], topic_id: str, now_ms: int
