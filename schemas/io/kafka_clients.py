@@ -10,12 +10,28 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import partial
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from schemas.io.kafka_outages import OutageWatch
 from schemas.io.logs import make_librdkafka_logger
+
+_BOOTSTRAP = "bootstrap.servers"
+_CONNECTION = (
+    "security.",
+    "sasl.",
+    "ssl.",
+    "enable.ssl.",
+    "enable.sasl.",
+    "https.",
+    "broker.address.",
+    "client.dns.",
+)
+"""The settings of a connection begin with one of these."""
+_PROBE_TIMEOUT_S = 2.0
 
 Settings = dict[str, Any]
 OnError = Callable[[KafkaError], None]
@@ -24,12 +40,18 @@ OnError = Callable[[KafkaError], None]
 class ClientLog(Enum):
     """The level of librdkafka's own log lines.
 
-    They are logged as they are (a broker lost, found again), for debugging only, or dropped.
+    They are logged (a broker that is away: see schemas/io/kafka_outages.py), for debugging only, or dropped.
     """
 
     LOUD = logging.INFO
     QUIET = logging.DEBUG
     SILENT = 0
+
+
+_WATCHES: dict[str, OutageWatch] = {}
+"""The watch of each Kafka to which this process has clients, by its bootstrap addresses."""
+_CONNECTIONS: dict[str, Settings] = {}
+"""The settings with which its clients connect."""
 
 
 class _SilentLogger:
@@ -63,25 +85,49 @@ def reads_by_offset(group: str) -> Settings:
 def open_producer(
     settings: Settings, *, log: ClientLog = ClientLog.LOUD, on_error: OnError | None = None
 ) -> Producer:
-    return Producer(_complete_settings(settings, on_error), logger=_make_logger(log))
+    return Producer(_complete_settings(settings, on_error), logger=_make_logger(log, settings))
 
 
 def open_consumer(
     settings: Settings, *, log: ClientLog = ClientLog.LOUD, on_error: OnError | None = None
 ) -> Consumer:
     """Return a consumer. Raises KafkaException for settings that the library refuses."""
-    return Consumer(_complete_settings(settings, on_error), logger=_make_logger(log))
+    return Consumer(_complete_settings(settings, on_error), logger=_make_logger(log, settings))
 
 
 def open_admin(
     settings: Settings, *, log: ClientLog = ClientLog.LOUD, on_error: OnError | None = None
 ) -> AdminClient:
-    return AdminClient(_complete_settings(settings, on_error), logger=_make_logger(log))
+    return AdminClient(_complete_settings(settings, on_error), logger=_make_logger(log, settings))
 
 
 def _complete_settings(settings: Settings, on_error: OnError | None) -> Settings:
     return settings if on_error is None else {**settings, "error_cb": on_error}
 
 
-def _make_logger(log: ClientLog) -> Any:
-    return _SilentLogger() if log is ClientLog.SILENT else make_librdkafka_logger(most=log.value)
+def _make_logger(log: ClientLog, settings: Settings) -> Any:
+    if log is ClientLog.SILENT:
+        return _SilentLogger()
+    if log is ClientLog.QUIET:
+        return make_librdkafka_logger(most=log.value)
+    watch = _find_outage_watch(settings)
+    return make_librdkafka_logger(most=log.value, is_logged=watch.record_line)
+
+
+def _find_outage_watch(settings: Settings) -> OutageWatch:
+    """Return the watch that the clients of this process share that are connected to the same Kafka."""
+    bootstrap = str(settings[_BOOTSTRAP])
+    # those of the newest client: secrets may have been replaced
+    _CONNECTIONS[bootstrap] = {name: settings[name] for name in settings if name.startswith(_CONNECTION)}
+    return _WATCHES.setdefault(bootstrap, OutageWatch(partial(_is_answering, bootstrap)))
+
+
+def _is_answering(bootstrap: str, broker: str) -> bool:
+    """Return whether a broker of this Kafka answers a request of a new client."""
+    settings = {**_CONNECTIONS[bootstrap], _BOOTSTRAP: broker}
+    admin = AdminClient(settings, logger=_SilentLogger())
+    try:
+        admin.describe_cluster(request_timeout=_PROBE_TIMEOUT_S).result()
+    except KafkaException as error:
+        return bool(error.args[0].code() > 0) and not error.args[0].retriable()  # negative: the client's own
+    return True

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 
 import structlog
 
@@ -37,17 +38,18 @@ class StructlogHandler(logging.Handler):
         )
 
 
-def make_librdkafka_logger(*, most: int = logging.INFO) -> logging.Logger:
-    """Return a logger for a Kafka client (broker lost, found again).
+def make_librdkafka_logger(
+    *, most: int = logging.INFO, is_logged: Callable[[str], bool] | None = None
+) -> logging.Logger:
+    """Return a new logger for a Kafka client.
 
-    `most`: the highest level of its lines.
+    `most`: the highest level of its lines. `is_logged` decides about each line; None: all are logged.
     """
-    name = f"{_PLAIN}.{logging.getLevelName(most).lower()}"
-    logger = logging.getLogger(name)
-    if not logger.handlers:
-        logger.addHandler(StructlogHandler(most=most))
-        logger.propagate = False
-        logger.setLevel(logging.INFO)
+    logger = logging.Logger(f"{_PLAIN}.{logging.getLevelName(most).lower()}", logging.INFO)
+    handler = StructlogHandler(most=most)
+    if is_logged is not None:
+        handler.addFilter(lambda record: is_logged(record.getMessage()))
+    logger.addHandler(handler)
     return logger
 
 
