@@ -163,7 +163,7 @@ class Attempt:
         except TransientError as failure:
             return self._build_report(Trouble("behind", failure.problem))
         except Exception as failure:  # noqa: BLE001  # the stop is valid although the target cannot record it
-            log.error("stop not recorded", topic=self.spec.unit.topic, error=str(failure)[:300])
+            log.warning("stop of a unit not recorded", topic=self.spec.unit.topic, error=str(failure)[:300])
         return self._build_report(trouble)
 
     def _build_report(self, trouble: Trouble) -> Report:

@@ -213,7 +213,7 @@ class UnitOperations:
             try:
                 stop_topic(self._stretches.build_spec(unit, epoch, was), sessions, trouble.error)
             except Exception as failure:  # noqa: BLE001  # logged, and kept in memory
-                log.error("stop not recorded", topic=unit.topic, error=str(failure)[:300])
+                log.warning("stop of a unit not recorded", topic=unit.topic, error=str(failure)[:300])
                 sessions.drop_connection(0)
         return trouble
 

@@ -166,16 +166,13 @@ class QueryWorker:
             ),
             self._tables,
         )
-        if (
-            report.state == "fenced"
-        ):  # a stopped unit is logged once, by the process that owns it, not at each attempt
-            log.error(
-                "worker lost the unit to a newer attempt",
+        if report.state == "fenced":  # as each takeover does it: the newer attempt goes on
+            log.info(
+                "unit was taken over by a newer attempt",
                 topic=topic,
-                state=report.state,
                 message=str(decode_problem(report.message)),
             )
-        elif report.state == "behind":
+        elif report.state == "behind":  # a stopped unit is logged once, by the process that owns it
             log.warning(
                 "unit lags", topic=topic, offset=report.offset, message=str(decode_problem(report.message))
             )

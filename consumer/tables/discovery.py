@@ -130,7 +130,7 @@ class KafkaCluster:
         asked = ConfigResource(ResourceType.TOPIC, topic)
         (future,) = self._admin.describe_configs([asked], request_timeout=REQUEST_S).values()
         try:
-            return str(future.result(timeout=REQUEST_S)["cleanup.policy"].value)
+            return str(future.result()["cleanup.policy"].value)
         except KafkaException as error:
             if error.args[0].name() in _NOT_SHOWN:
                 return None
@@ -171,7 +171,7 @@ class KafkaCluster:
 def _get_result(future: Any, topic: str) -> Any:
     """Return a future's result; None if the topic is deleted."""
     try:
-        return future.result(timeout=REQUEST_S)
+        return future.result()
     except KafkaException as error:
         if error.args[0].name() in ("UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID"):
             return None

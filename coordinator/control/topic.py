@@ -160,7 +160,7 @@ class ControlTopic:
         ]
         change = ConfigResource(ResourceType.TOPIC, self.name, incremental_configs=changes)
         try:
-            self._admin.incremental_alter_configs([change])[change].result(_PATIENCE)
+            self._admin.incremental_alter_configs([change], request_timeout=_PATIENCE)[change].result()
         except KafkaException as error:
             _pass_on_if_passing(error)
             settings = ", ".join(f"{name}={TOPIC_CONFIG[name]}" for name in wrong)

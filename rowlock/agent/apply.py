@@ -169,7 +169,11 @@ class ApplyWorker:
         if self._closing.is_set():
             return
         self._backoff = self._backoff.with_failure(monotonic())
-        _LOG.error("apply process lost", error=str(decode_problem(error)), retry_in_s=self._backoff.pause)
+        _LOG.warning(
+            "apply process ended, will be restarted",
+            error=str(decode_problem(error)),
+            restart_in_s=self._backoff.pause,
+        )
         pause = self._backoff.pause * random.uniform(0.8, 1.2)  # noqa: S311
         threading.Thread(target=self._start_later, args=(pause,), name="apply restart", daemon=True).start()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import structlog
@@ -24,6 +25,11 @@ from schemas.problems import decode_problem
 _LOG = structlog.get_logger()
 
 
+LEADER_START_S = 15.0
+"""A leader that has just started names the configuration of an earlier one until it has activated that of its
+own file. It takes less time than this."""
+
+
 class AgentConfiguration:
     """The configuration of an agent; implements coordinator.agent.shell.ConfigFile.
 
@@ -34,6 +40,9 @@ class AgentConfiguration:
         self._held, self._use = config, use
         self._mutex = threading.Lock()
         self.digest = compute_config_digest(config)
+        self._differs_from = ""
+        """The active configuration that the file did not hold at the last attempt."""
+        self._differs_since = 0.0
 
     @property
     def config(self) -> Config:
@@ -85,9 +94,12 @@ class AgentConfiguration:
         if self.digest == digest:
             _LOG.warning("configuration file refused", reason=list(why))
             return True
-        _LOG.error(
-            "configuration file differs from the active one", active=digest, reason=list(why)
-        )  # fmt: skip
+        now = time.monotonic()
+        if self._differs_from != digest:
+            self._differs_from, self._differs_since = digest, now
+        is_lasting = now - self._differs_since >= LEADER_START_S
+        log = _LOG.error if is_lasting else _LOG.info
+        log("configuration file differs from the active one", active=digest, reason=list(why))
         return False
 
     def _load_file(self) -> tuple[Config, ConfigPlan]:

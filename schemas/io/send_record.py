@@ -58,7 +58,7 @@ def _ensure_topic(kafka: KafkaConfig, topic: str) -> None:
         return
     requested = NewTopic(topic, 1, kafka.replication, config={"cleanup.policy": "compact"})
     try:
-        admin.create_topics([requested], request_timeout=SEND_TIMEOUT_S)[topic].result(SEND_TIMEOUT_S)
+        admin.create_topics([requested], request_timeout=SEND_TIMEOUT_S)[topic].result()
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise

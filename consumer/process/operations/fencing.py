@@ -110,7 +110,7 @@ class UnitFencing:
 
 
 def _kill_worker(process: int, topic: str) -> None:
-    log.error("worker process killed", topic=topic, worker=process)
+    log.warning("worker process killed, because its unit is taken over", topic=topic, worker=process)
     try:
         os.kill(process, signal.SIGKILL)
     except ProcessLookupError:

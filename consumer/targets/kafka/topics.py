@@ -163,7 +163,7 @@ class TargetTopics:
             with self._open_admin_call() as admin:
                 found = admin.describe_topics(TopicCollection([name]), request_timeout=ADMIN_CALL_TIMEOUT_S)[
                     name
-                ].result(ADMIN_CALL_TIMEOUT_S)
+                ].result()
         except KafkaException as error:
             kafka_error = get_kafka_error(error)
             if kafka_error is not None and kafka_error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -183,7 +183,7 @@ class TargetTopics:
                     return None
                 resource = ConfigResource(ResourceType.TOPIC, name)
                 described = admin.describe_configs([resource], request_timeout=ADMIN_CALL_TIMEOUT_S)[resource]
-                settings = described.result(ADMIN_CALL_TIMEOUT_S)
+                settings = described.result()
         except KafkaException as error:
             seen = get_kafka_error(error)
             if seen is not None and seen.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -208,7 +208,7 @@ class TargetTopics:
                 made = admin.create_topics(
                     [requested], operation_timeout=ADMIN_CALL_TIMEOUT_S, request_timeout=ADMIN_CALL_TIMEOUT_S
                 )
-                made[name].result(ADMIN_CALL_TIMEOUT_S)
+                made[name].result()
         except KafkaException as error:
             seen = get_kafka_error(error)
             if seen is None or seen.code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -233,9 +233,6 @@ class TargetTopics:
         try:
             with self._open_admin_call() as admin:
                 found = admin.list_offsets(asked, request_timeout=ADMIN_CALL_TIMEOUT_S, isolation_level=level)
-                return {
-                    place.partition: future.result(ADMIN_CALL_TIMEOUT_S).offset
-                    for place, future in found.items()
-                }
+                return {place.partition: future.result().offset for place, future in found.items()}
         except KafkaException as error:
             raise translate_kafka_error(error, f"the end of topic {name} cannot be read") from error
