@@ -150,3 +150,32 @@ def test_without_repair_the_table_waits_for_the_command(system: WholeRun, kafka:
     copied = system.invoke("copy", f"{system.db}.acct")
     assert copied.exit_code == 0, copied.output
     arrives(system, "acct")
+
+
+@pytest.mark.parametrize("repair", ["copy"])
+def test_rows_that_were_displaced_before_are_superseded(system: WholeRun, kafka: Kafka) -> None:
+    """The offsets of the events that displaced them are higher than that of the copy in the new topic."""
+    system.change("s", "ALTER TABLE acct ADD COLUMN u VARCHAR(20) UNIQUE")
+    system.run.start()
+    arrives(system, "acct")
+    system.targets["pg"].execute("INSERT INTO acct VALUES (90, 1, 'x')", database=system.db)
+    system.change("s", "INSERT INTO acct VALUES (6, 1, 'x')")
+    arrives(system, "acct")
+
+    def count_displaced() -> tuple[int, int]:
+        (found,) = [
+            each
+            for each in json.loads(system.invoke("quarantine", "list", "--output", "json").stdout)[
+                "displaced"
+            ]
+            if each["pipeline"] == "pg"
+        ] or [{"rows": 0, "superseded": 0}]
+        return found["rows"], found["superseded"]
+
+    assert count_displaced() == (1, 0)
+    topic = system.topic("s", "acct")
+    delete_topic(kafka.bootstrap, topic)
+    create_topic(kafka.bootstrap, topic)
+    system.change("s", *(each.replace("VALUES (4, 1)", "VALUES (4, 1, NULL)") for each in LOST))
+    arrives(system, "acct")
+    assert count_displaced() == (0, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from msgspec import structs
 
@@ -153,6 +155,36 @@ def test_what_refers_to_lost_offsets_is_ended_with_them() -> None:
     ]
     apply_all(bench)
     assert decode_stored(bench.target.state.unit.definition or "").removed is None, "the copy pays the debt"
+
+
+def test_displaced_rows_are_superseded_by_the_copy_in_the_new_topic() -> None:
+    """Their offsets say nothing about the copy's: those of the old topic may be higher or lower."""
+    bench, source = applied()
+    replace_topic(bench, source)
+    bench.write([source.put(source.row(100, None, 1))])
+    copy_of(source, bench.topic).all()
+    continue_unit(bench)
+    assert bench.target.state.superseded == [
+        ("public.acct", 2**63 - 1, "by the copy from offset 1, after the topic had lost events")
+    ]
+
+
+def test_no_offset_of_the_old_topic_stays_in_the_definition() -> None:
+    """An event of the new topic at such an offset would be taken for the old one's."""
+    bench, source = applied()
+    stored = decode_stored(bench.target.state.unit.definition or "")
+    offsets = {"emptied_at": 3, "columns_stable_since": 500, "sweep_since": 4}
+    bench.target.state.unit = UnitState(replace(stored, **offsets).encode(), None, None)  # type: ignore[arg-type]
+    replace_topic(bench, source)
+    bench.write([source.put(source.row(100, None, 1))])
+    copy_of(source, bench.topic).all()
+    continue_unit(bench)
+    moved = decode_stored(bench.target.state.unit.definition or "")
+    assert {name: getattr(moved, name) for name in offsets} == {
+        "emptied_at": None, "columns_stable_since": 1, "sweep_since": None,
+    }  # fmt: skip
+    apply_all(bench)
+    assert bench.target.rows_of() == rows_of(source)
 
 
 def test_a_zombies_copy_of_before_is_none() -> None:
