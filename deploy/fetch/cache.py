@@ -9,13 +9,18 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from deploy.errors import EmbeddedError
+from deploy.fetch.progress import WAIT_LINE_EVERY_S, print_wait
 
 MB = 1 << 20
+CACHE_LOCK_POLL_S = 0.2
+"""Seconds between two attempts to lock a folder of the cache."""
 
 
 def cache_dir() -> Path:
@@ -58,8 +63,27 @@ def _lock_folder(name: str) -> Iterator[None]:
     """Hold a lock that at most one thread of one process has; it is released when its holder dies."""
     lock = _find_folder() / f".{name}.lock"
     with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        _await_lock(file, f"downloading {name}")
         yield
+
+
+def _await_lock(file: IO[str], what: str) -> None:
+    """Lock the file. `what`: what another process does that has the lock."""
+    began = next_line = time.monotonic()
+    while not _try_lock(file):
+        now = time.monotonic()
+        if now >= next_line:
+            print_wait(what, now - began)
+            next_line = now + WAIT_LINE_EVERY_S
+        time.sleep(CACHE_LOCK_POLL_S)
+
+
+def _try_lock(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _find_folder() -> Path:

@@ -1,9 +1,12 @@
-"""The display of a download: a bar on a terminal, a plain line now and then elsewhere."""
+"""The display of a download: a bar on a terminal, a plain line now and then elsewhere. Both show what has
+arrived, how fast, and how long the rest takes.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +14,50 @@ from rich.console import Console
 
 LINE_EVERY_S = 10.0
 """Seconds between two lines about a download that goes on."""
+PACE_S = 60.0
+"""The rate is that of the last so many seconds."""
+WAIT_LINE_EVERY_S = 60.0
+"""Seconds between two lines about a download of another process."""
+
+
+class DownloadPace:
+    """How fast a download of `total` bytes that began at `now` goes on. Pure; times are monotonic seconds."""
+
+    def __init__(self, total: int, now: float) -> None:
+        self._total = total
+        self._seen: deque[tuple[float, int]] = deque([(now, 0)])
+        """(time, arrived bytes), the last `PACE_S` seconds."""
+        self._grew_at = now
+
+    def record_arrived(self, arrived: int, now: float) -> None:
+        """Record how many bytes have arrived."""
+        if arrived > self._seen[-1][1]:
+            self._grew_at = now
+        self._seen.append((now, arrived))
+        while now - self._seen[1][0] >= PACE_S:
+            self._seen.popleft()
+
+    def describe(self) -> str:
+        """Return for example "12 of 44 MB, 0.4 MB/s, about 80 s left"."""
+        (began, first), (now, arrived) = self._seen[0], self._seen[-1]
+        text = f"{arrived / 1e6:.0f} of {self._total / 1e6:.0f} MB"
+        rate = max(0, arrived - first) / max(now - began, 0.001)
+        if now - self._grew_at >= LINE_EVERY_S or not rate:
+            return f"{text}, nothing has arrived for {now - self._grew_at:.0f} s"
+        left_s = max(0, self._total - arrived) / rate
+        left = f"{left_s:.0f} s" if left_s < 90 else f"{left_s / 60:.0f} min"
+        return f"{text}, {_format_rate(rate)}, about {left} left"
+
+
+def _format_rate(rate: float) -> str:
+    return f"{rate / 1e6:.1f} MB/s" if rate >= 1e5 else f"{rate / 1e3:.1f} kB/s"
+
+
+def print_wait(what: str, waited_s: float) -> None:
+    """Print that another process does `what`, for which this one waits."""
+    Console(stderr=True).print(
+        f"waiting for another process, which is {what} ({waited_s:.0f} s)", highlight=False, soft_wrap=True
+    )
 
 
 def measure_folder_size(folder: Path) -> int:
@@ -37,10 +84,13 @@ def _show_bar(
     console: Console, what: str, process: subprocess.Popen[bytes], total: int, done: Callable[[], int]
 ) -> None:
     # Only a download needs it: `status` imports this module as well.
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich import progress as bars
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
+    columns = (
+        bars.TextColumn("{task.description}"), bars.BarColumn(), bars.DownloadColumn(),
+        bars.TransferSpeedColumn(), bars.TimeRemainingColumn(compact=True), bars.TextColumn("left"),
+    )  # fmt: skip
+    with bars.Progress(*columns, console=console, speed_estimate_period=PACE_S) as progress:
         task = progress.add_task(what, total=total)
         while not _wait_for_end(process, 0.2):
             progress.update(task, completed=min(done(), total))
@@ -51,11 +101,12 @@ def _print_lines(
     console: Console, what: str, process: subprocess.Popen[bytes], total: int, done: Callable[[], int]
 ) -> None:
     begun = time.monotonic()
-    console.print(f"{what} ({total / 1e6:.0f} MB)", highlight=False)
+    pace = DownloadPace(total, begun)
+    console.print(f"{what} ({total / 1e6:.0f} MB)", highlight=False, soft_wrap=True)
     while not _wait_for_end(process, LINE_EVERY_S):
-        arrived = min(done(), total)
-        console.print(f"{what}: {arrived / 1e6:.0f} of {total / 1e6:.0f} MB", highlight=False)
-    console.print(f"{what}: ended after {time.monotonic() - begun:.0f} s", highlight=False)
+        pace.record_arrived(min(done(), total), time.monotonic())
+        console.print(f"{what}: {pace.describe()}", highlight=False, soft_wrap=True)
+    console.print(f"{what}: ended after {time.monotonic() - begun:.0f} s", highlight=False, soft_wrap=True)
 
 
 def _wait_for_end(process: subprocess.Popen[bytes], within: float) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,27 @@ def test_two_first_runs_at_once_build_once(folder: Path) -> None:
         run.join()
     assert len(built) == 1
     assert (folder / "thing-1" / "file").read_text() == "whole"
+
+
+def test_a_run_that_waits_for_the_download_of_another_one_says_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cache, "WAIT_LINE_EVERY_S", 0.2)
+    monkeypatch.setattr(cache, "CACHE_LOCK_POLL_S", 0.05)
+    begun = threading.Event()
+
+    def build(_: Path) -> None:
+        begun.set()
+        time.sleep(0.5)  # the slow download
+
+    first = threading.Thread(target=lambda: cache.ensure_cached("thing-1", build, need=0))
+    first.start()
+    begun.wait()
+    assert cache.ensure_cached("thing-1", lambda _: pytest.fail("twice"), need=0).is_dir()
+    first.join()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "waiting for another process, which is downloading thing-1 (0 s)"
+    assert 2 <= len(lines) <= 4
 
 
 def test_a_failed_build_leaves_nothing_and_can_be_repeated(folder: Path) -> None:

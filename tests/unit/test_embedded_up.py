@@ -131,7 +131,27 @@ def test_download_without_a_terminal_reports_that_it_goes_on(
     lines = capsys.readouterr().err.splitlines()
     assert lines[:3] == [
         "downloading kafka (44 MB)",
-        "downloading kafka: 12 of 44 MB",
-        "downloading kafka: 44 of 44 MB",
+        lines[1],
+        lines[2],
     ]
+    assert re.fullmatch(r"downloading kafka: 12 of 44 MB, \d+\.\d MB/s, about \d+ s left", lines[1])
+    assert re.fullmatch(r"downloading kafka: 44 of 44 MB, \d+\.\d MB/s, about 0 s left", lines[2])
     assert lines[-1].startswith("downloading kafka: ended after")
+
+
+def test_pace_of_a_slow_download_is_that_of_the_last_minute() -> None:
+    pace = progress.DownloadPace(44_000_000, 0.0)
+    pace.record_arrived(10_000_000, 10.0)
+    assert pace.describe() == "10 of 44 MB, 1.0 MB/s, about 34 s left"
+    for second in range(20, 200, 10):
+        pace.record_arrived(10_000_000 + 5_000 * second, float(second))
+    assert pace.describe() == "11 of 44 MB, 5.0 kB/s, about 110 min left"
+    for second in range(200, 250, 10):
+        pace.record_arrived(10_950_000, float(second))
+    assert pace.describe() == "11 of 44 MB, nothing has arrived for 50 s"
+
+
+def test_pace_before_anything_has_arrived() -> None:
+    pace = progress.DownloadPace(44_000_000, 0.0)
+    pace.record_arrived(0, 10.0)
+    assert pace.describe() == "0 of 44 MB, nothing has arrived for 10 s"
