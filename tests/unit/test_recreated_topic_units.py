@@ -8,16 +8,19 @@ import pytest
 from msgspec import structs
 
 from consumer.attempt.copies.begin import find_begin
+from consumer.attempt.copies.new_topic import _forget_lost_offsets
 from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.run import continue_in_topic
+from consumer.attempt.operations import SupersedeDisplaced
 from consumer.attempt.reports import CopyNeed
 from consumer.attempt.spec import UnitSpec
 from consumer.errors import CopyNeededError
-from consumer.ordering.model import QuarantineEntry, UnitState
+from consumer.ordering.model import ApplyUnit, QuarantineEntry, TopicOptions, UnitState
 from consumer.ordering.progress import find_lost_offsets
-from consumer.tables.stored import decode_stored
+from consumer.tables.router import TableRoute
+from consumer.tables.stored import StoredDefinition, decode_stored
 from schemas.wire.copies import RemovedRows
-from tests.kits.apply import FakeSource
+from tests.kits.apply import FakeSource, account_table
 from tests.kits.unit_apply import rows_of
 from tests.kits.unit_copies import CopyBench, benched, copy_of
 
@@ -167,6 +170,20 @@ def test_displaced_rows_are_superseded_by_the_copy_in_the_new_topic() -> None:
     assert bench.target.state.superseded == [
         ("public.acct", 2**63 - 1, "by the copy from offset 1, after the topic had lost events")
     ]
+
+
+@pytest.mark.parametrize("target", ["a database", "a topic", "whole batches", "no route"])
+def test_only_databases_have_displaced_rows_to_supersede(target: str) -> None:
+    """For the others the operation would say that a copy has ended."""
+    topic = TopicOptions() if target == "a topic" else None
+    routes = () if target == "no route" else (TableRoute("bank.*", "public.{table}", topic=topic),)
+    spec = UnitSpec(
+        unit=ApplyUnit("p", "t"), source="branch1", epoch=1, topic_id="id", routes=routes, lanes=1,
+        batches=target == "whole batches",
+    )  # fmt: skip
+    operations = _forget_lost_offsets(spec, StoredDefinition(account_table()), 3)
+    superseded = [each for each in operations if isinstance(each, SupersedeDisplaced)]
+    assert [each.table for each in superseded] == (["public.acct"] if target == "a database" else [])
 
 
 def test_no_offset_of_the_old_topic_stays_in_the_definition() -> None:
