@@ -351,6 +351,13 @@ def test_a_kafka_that_has_lost_its_data_is_a_problem(read: Any, applied_before: 
     assert unanswered.problems == ()
 
 
+def test_targets_are_not_asked_for_lost_topics_while_sources_are_captured(
+    read: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AppliedReader, "list_topics", lambda _: pytest.fail("asked"))
+    assert read(Seen([lane(0, 5)])).problems == ()
+
+
 def test_the_clock_is_this_machines(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         status,

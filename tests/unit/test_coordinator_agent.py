@@ -250,15 +250,20 @@ def test_an_agent_that_is_asked_to_stop_ends_its_thread_and_connection() -> None
     assert not made.shell._workers._thread.is_alive()
 
 
-@pytest.mark.parametrize("is_asked_first", [True, False])
-def test_an_agent_ends_when_no_coordinator_will_serve_it(is_asked_first: bool) -> None:
-    """The exit code of one that is asked to stop stays."""
-    made, stop = Shell(), threading.Event()
-    if is_asked_first:
-        stop.set()
+def test_an_agent_ends_when_no_coordinator_will_serve_it() -> None:
+    made = Shell()
     made.client.when_sent = made.shell.end_outdated
-    assert made.shell.run(stop) == (0 if is_asked_first else 5)
+    assert made.shell.run(threading.Event()) == 5
     assert made.client.closed
+
+
+def test_an_agent_that_is_asked_to_stop_ends_as_asked_whatever_it_learns_later() -> None:
+    made = Shell()
+    made.shell._state.units.by_name["u"] = AgentUnit("u", 5, UnitPhase.STOPPING)
+    made.shell._end_when_due(stop=True)
+    made.shell.end_outdated()
+    made.shell._end_when_due(stop=False)
+    assert made.shell._state.ending == "shut down"
 
 
 def test_an_agent_that_is_asked_to_stop_reports_it_at_once() -> None:
