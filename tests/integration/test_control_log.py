@@ -321,9 +321,8 @@ def test_a_lost_topic_ends_the_term_and_is_never_claimed(
         create_topic(config.bootstrap, name)
     for one in ones:
         until(lambda one=one: one.reported(ControlTopicLost), what="the loss")
-    seconds = 3 * QUICK.election.patience
     terms = [len(one.reported(Elected)) for one in ones]
-    time.sleep(seconds)  # nothing is to happen meanwhile
+    time.sleep(3 * QUICK.election.patience)  # nothing is to happen meanwhile
     assert [len(one.reported(Elected)) for one in ones] == terms
     assert [len(one.reported(ControlTopicLost)) for one in ones] == [1, 1]
     assert sum(len(one.reported(Lost)) for one in ones) == sum(terms)

@@ -67,18 +67,13 @@ def test_a_run_ends_with_a_remedy_and_the_next_one_copies(
     until(lambda: system.run.process.poll() is not None, "the end of the run", 180)  # type: ignore[union-attr]
     assert system.run.process.poll() == 2
     log = system.run.log.read_text()
-    assert "has lost its data, or another Kafka has that address" in log
-    assert "all tables are copied again" in log
-    assert "Traceback" not in log
+    for said in ("has lost its data, or another Kafka has that address", "all tables are copied again"):
+        assert said in log
     system.run.process = None
-    said = json.loads(system.invoke("status", "--output", "json").stdout)["problems"]
-    assert said, "status says what there is to do"
-    assert said[0].startswith("nothing runs"), said
+    assert system.status()["problems"][0].startswith("nothing runs")
     system.change("s", "DELETE FROM acct WHERE id = 1", "UPDATE acct SET v = 2 WHERE id = 2")
     if creates:
         correct_created_topics(system, own_kafka)
     system.run.start()
     system.arrives(ROWS, [(2, 2), (3, 1)])
-    system.change("s", "INSERT INTO acct VALUES (4, 4)")
-    system.arrives(ROWS, [(2, 2), (3, 1), (4, 4)])
     assert system.run.stop() == 0

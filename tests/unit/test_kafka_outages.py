@@ -48,8 +48,7 @@ def test_one_line_is_logged_and_the_rest_counts() -> None:
 @pytest.mark.parametrize("broker", ["h1:9092/1", "h1:9092/bootstrap", "[::1]:9092/2", "h-1.example:9092"])
 def test_lines_about_a_broker_out_of_reach_are_one_outage(text: str, broker: str) -> None:
     outages = BrokerOutages()
-    assert outages.record_line(line(text, broker), 0.0)
-    assert not outages.record_line(line(text, broker), 1.0)
+    assert [outages.record_line(line(text, broker), now) for now in (0.0, 1.0)] == [True, False]
     assert outages.list_brokers() == [broker.partition("/")[0]]
 
 
@@ -71,9 +70,8 @@ def test_every_other_line_is_logged_each_time(text: str) -> None:
 
 def test_each_broker_has_an_outage_of_its_own() -> None:
     outages = BrokerOutages()
-    assert outages.record_line(line(), 0.0)
-    assert outages.record_line(line(broker="h2:9092/2"), 0.0)
-    assert not outages.record_line(line(broker="h2:9092/2"), 1.0)
+    lines = line(), line(broker="h2:9092/2"), line(broker="h2:9092/2")
+    assert [outages.record_line(each, 0.0) for each in lines] == [True, True, False]
     assert outages.record_answer("h2:9092", 3.0, answers=True) == OutageNote("h2:9092", 3.0, "")
     assert outages.list_brokers() == ["h1:9092"]
 
@@ -123,7 +121,6 @@ def test_a_watch_asks_until_the_broker_answers() -> None:
         until(lambda: watch._thread is None, "the end of the watch", 30)
         logger.log(logging.ERROR, "%s", line())
     assert [each["event"] for each in logs][2:] == [line()]
-    assert logs[0]["log_level"] == "info"
 
 
 def test_a_client_of_a_broker_that_is_away_logs_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from consumer.errors import TransientError
 from consumer.tables import discovery
+from consumer.tables.discovery import KafkaCluster
 from consumer.targets.kafka import topics
 from consumer.targets.kafka.clients import make_admin_client
 from consumer.targets.kafka.topics import TargetTopics
@@ -25,33 +26,25 @@ def silent() -> Iterator[str]:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
-UNITS: dict[str, Callable[[discovery.KafkaCluster], object]] = {
-    "topics": lambda cluster: cluster.describe_topics(["t"]),
-    "clean-up policy": lambda cluster: cluster.fetch_cleanup_policy("t"),
-    "bounds": lambda cluster: cluster.fetch_bounds(["t"]),
-}
-TARGETS: dict[str, Callable[[TargetTopics], object]] = {
-    "ping": lambda target: target.ping(),
-    "identity": lambda target: target.find_topic_identity("t"),
-    "creation": lambda target: target.ensure_topic("t", 1, {}),
-    "ends": lambda target: target.read_end_offsets("t", [0]),
+def open_target(bootstrap: str) -> TargetTopics:
+    config = KafkaTargetConfig(type="kafka", bootstrap=bootstrap)
+    return TargetTopics(lambda on_error: make_admin_client(config, on_error), 1)
+
+
+ASKS: dict[str, Callable[[str], object]] = {
+    "a unit's topics": lambda at: KafkaCluster(at, {}).describe_topics(["t"]),
+    "a unit's clean-up policy": lambda at: KafkaCluster(at, {}).fetch_cleanup_policy("t"),
+    "a unit's bounds": lambda at: KafkaCluster(at, {}).fetch_bounds(["t"]),
+    "the target": lambda at: open_target(at).ping(),
+    "a target's identity": lambda at: open_target(at).find_topic_identity("t"),
+    "a target's creation": lambda at: open_target(at).ensure_topic("t", 1, {}),
+    "a target's ends": lambda at: open_target(at).read_end_offsets("t", [0]),
 }
 
 
-@pytest.mark.parametrize("ask", UNITS)
-def test_a_silent_broker_is_a_passing_trouble_of_a_unit(
-    silent: str, monkeypatch: pytest.MonkeyPatch, ask: str
-) -> None:
+@pytest.mark.parametrize("ask", ASKS)
+def test_a_silent_broker_is_a_passing_trouble(silent: str, monkeypatch: pytest.MonkeyPatch, ask: str) -> None:
     monkeypatch.setattr(discovery, "REQUEST_S", TIMEOUT_S)
-    with pytest.raises(TransientError):
-        UNITS[ask](discovery.KafkaCluster(silent, {}))
-
-
-@pytest.mark.parametrize("ask", TARGETS)
-def test_a_silent_broker_is_a_passing_trouble_of_a_target(
-    silent: str, monkeypatch: pytest.MonkeyPatch, ask: str
-) -> None:
     monkeypatch.setattr(topics, "ADMIN_CALL_TIMEOUT_S", TIMEOUT_S)
-    config = KafkaTargetConfig(type="kafka", bootstrap=silent)
     with pytest.raises(TransientError):
-        TARGETS[ask](TargetTopics(lambda on_error: make_admin_client(config, on_error), 1))
+        ASKS[ask](silent)

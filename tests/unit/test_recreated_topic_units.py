@@ -182,8 +182,9 @@ def test_only_databases_have_displaced_rows_to_supersede(target: str) -> None:
         batches=target == "whole batches",
     )  # fmt: skip
     operations = _forget_lost_offsets(spec, StoredDefinition(account_table()), 3)
-    superseded = [each for each in operations if isinstance(each, SupersedeDisplaced)]
-    assert [each.table for each in superseded] == (["public.acct"] if target == "a database" else [])
+    assert [each.table for each in operations if isinstance(each, SupersedeDisplaced)] == (
+        ["public.acct"] if target == "a database" else []
+    )
 
 
 def test_no_offset_of_the_old_topic_stays_in_the_definition() -> None:
