@@ -190,11 +190,15 @@ class FolderProgress:
     def list_unit_topics(self, pipeline: str) -> list[str]:
         return sorted(path.name.removeprefix(f"{pipeline}.") for path in self._folder.glob(f"{pipeline}.*"))
 
-    def read_unit_states(self, pipeline: str) -> dict[str, UnitState]:
+    def read_unit_states(self, pipeline: str, topics: Sequence[str] | None = None) -> dict[str, UnitState]:
         return {
             topic: self.of(ApplyUnit(pipeline, topic)).last().state
             for topic in self.list_unit_topics(pipeline)
+            if topics is None or topic in topics
         }
+
+    def list_defined_topics(self, pipeline: str) -> list[str]:
+        return [name for name, state in self.read_unit_states(pipeline).items() if state.definition]
 
     def ping(self) -> bool:
         return self._folder.is_dir()
@@ -210,7 +214,8 @@ class JsonFolder(batches.KeysStoredVerbatim, FolderProgress):
         super().__init__(folder)
         self.refuses: Callable[[Row], bool] = lambda _row: False
         self.paused: Callable[[], None] = lambda: None
-        self.commits, self.transactional_ddl, self.column_names = 0, True, EXACT
+        self.commits, self.transactional_ddl = 0, True
+        self.column_names = self.table_names = EXACT
 
     def apply_changes(
         self, unit: ApplyUnit, changes: Sequence[RowsChange], progress: ProgressChange
