@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -31,6 +31,7 @@ from schemas.clock import read_clock_ms
 if TYPE_CHECKING:
     from rowlock.coordinator.leader_client import LeaderClient
     from schemas.config.model import Config
+    from schemas.findings import Finding
 
 
 def _open_client(config: Config) -> LeaderClient:
@@ -79,7 +80,7 @@ def _post_command(config_file: Path, path: str, done: str, body: dict[str, Any] 
     "--without",
     metavar="KIND/NAME",
     multiple=True,
-    help="Start without the apply units of source/NAME or pipeline/NAME.",
+    help="Start without the apply units of source/NAME, pipeline/NAME or pipeline/NAME/SOURCE/DB.TABLE.",
 )
 @handed_option
 @report_command_errors
@@ -117,8 +118,16 @@ def coordinator(  # noqa: PLR0917 - click passes options by name
                 or_any_port=or_any_port,
                 without=without,
                 on_taken=announce_config if handed is not None else None,
+                check_pipelines=_list_pipeline_errors,
             )
         )
+
+
+def _list_pipeline_errors(config: Config, pipelines: Collection[str]) -> Sequence[Finding]:
+    # Imported here: the modules of `check` know every kind of server, and an election has no time for them.
+    from rowlock.inspect.checks.pipeline_check import list_pipeline_errors
+
+    return list_pipeline_errors(config, pipelines)
 
 
 @click.command()
