@@ -150,13 +150,22 @@ def _check_before_start(config: Config, *, all_needed: bool) -> list[str]:
 
     Returns the sources and pipelines that are not to be started.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
+    from rowlock.coordinator.control_view import find_living_leader
     from rowlock.inspect.check import list_scoped_findings
     from rowlock.inspect.scopes import explain_refused_start, list_consequences, list_not_started
 
-    found = list_scoped_findings(config)
+    with ThreadPoolExecutor(1) as pool:  # a leader is watched for seconds, in which `check` asks the servers
+        living = pool.submit(find_living_leader, config.kafka)
+        found = list_scoped_findings(config)
     findings = list(dict.fromkeys(each.finding for each in found))
     for finding in findings:
         _print_error_line(f"rowlock: {finding.level}: {finding}")
+    if (leader := living.result()) is not None:
+        from rowlock.commands.running_system import describe_living_system
+
+        _print_error_line(f"rowlock: warning: {describe_living_system(config.kafka, leader)}")
     complete_printed_commands(*(finding.remedy for finding in findings))
     if refused := explain_refused_start(found, config.sources, config.pipelines, all_needed=all_needed):
         fail_command(refused)

@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from rich.console import Console
 from structlog.testing import capture_logs
 
-from coordinator.control.codec import Candidate, Claim, Resigned
+from coordinator.control.codec import Beat, Candidate, Claim, Message, Resigned
 from coordinator.control.fold import ControlFold
 from coordinator.core.leader.state import (
     CancelMove,
@@ -205,6 +205,25 @@ def test_who_leads_by_the_control_topic(
     monkeypatch.setattr(control_view.ControlView, "close", lambda _: closed.append(True))
     assert control_view.find_leader_address(KafkaConfig(bootstrap=NOWHERE)) == at
     assert closed
+
+
+@pytest.mark.parametrize(("later", "lives"), [([Beat(0)], True), ([], False), ([Resigned(0)], False)])
+def test_a_leader_lives_if_it_writes_while_it_is_watched(
+    later: list[Message], lives: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fold, pending = ControlFold(), list(later)
+    fold.fold_message(0, Claim(Candidate("c", "h:1", "h:2"), "n"))
+
+    def read(self: object) -> ControlFold:
+        if reads.pop(0) and pending:
+            fold.fold_message(fold.end, pending.pop())
+        return fold
+
+    reads = [False, *[True] * 100]
+    monkeypatch.setattr(control_view.ControlView, "read_topic", read)
+    monkeypatch.setattr(control_view, "WATCH_POLL_S", 0.01)
+    found = control_view.find_living_leader(KafkaConfig(bootstrap=NOWHERE), 0.1)
+    assert (found is not None) is lives
 
 
 def test_rest_may_take_another_port_where_its_own_is_taken() -> None:
