@@ -17,6 +17,7 @@ from rowlock.commands.tables import (
     format_duration,
     has_errors,
     make_console,
+    make_table,
 )
 from rowlock.coordinator.control_view import find_living_leader
 from rowlock.errors import CommandError
@@ -101,7 +102,7 @@ def show_tables(draft: ConfigDraft, listed: TableList, *, are_numbered: bool) ->
 
 def _build_list(listed: TableList, *, are_numbered: bool) -> Table:
     has_problems = len(listed.fit) < len(listed.tables)
-    table = Table(
+    table = make_table(
         *(("",) if are_numbered else ()), "table", "rows, about", "size, about",
         *(("cannot be captured",) if has_problems else ()),
     )  # fmt: skip
