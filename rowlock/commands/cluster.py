@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -20,6 +20,7 @@ from rowlock.commands.help import CommandGroup
 from rowlock.commands.options import (
     complete_printed_commands,
     config_option,
+    fail_command,
     handed_option,
     output_option,
     read_config,
@@ -185,13 +186,28 @@ def units() -> None:
 @report_command_errors
 def units_list(config_file: Path, output: str, **filters: str | None) -> None:
     """List the units with their agents, their progress and their last failures."""
-    with _open_client(read_config(config_file)) as leader:
+    config = read_config(config_file)
+    with _open_client(config) as leader:
         rows = leader.list_units({name: value for name, value in filters.items() if value is not None})
+        if not rows:
+            _require_known_filters(config, leader, filters)
     from rowlock.commands.cluster_tables import build_cluster_units_table
 
     _show_rows("units", rows, output, lambda: build_cluster_units_table(rows, read_clock_ms()))
     if output == "table":
         complete_printed_commands(*(row["remedy"] or "" for row in rows))
+
+
+def _require_known_filters(config: Config, leader: LeaderClient, filters: Mapping[str, str | None]) -> None:
+    """End the command if a filter names a pipeline, source or agent that does not exist."""
+    from rowlock.inspect.near_names import propose_names
+
+    known: dict[str, Iterable[str]] = {"pipeline": config.pipelines, "source": config.sources}
+    if filters["agent"] is not None:
+        known["agent"] = [str(each["name"]) for each in leader.get("/v1/agents")["agents"]]
+    for what, names in known.items():
+        if (name := filters[what]) is not None and name not in names:
+            fail_command(f"there is no {what} {name!r}; {propose_names(name, names)}")
 
 
 @units.command("move")

@@ -274,6 +274,23 @@ def test_only_some_units(rowlock: Callable[..., Result]) -> None:
     assert [each["unit"] for each in shown["units"]] == ["capture/b1"]
 
 
+@pytest.mark.parametrize(
+    ("words", "seen"),
+    [
+        ("--agent a3", "there is no agent 'a3'; known: a1, a2"),
+        ("--pipeline nosuch", "there is no pipeline 'nosuch'; known: "),
+        ("--source nosuch", "there is no source 'nosuch'; known: "),
+    ],
+)
+def test_a_filter_for_what_does_not_exist_is_an_error(
+    rowlock: Callable[..., Result], control: FakeControl, words: str, seen: str
+) -> None:
+    control.units = ()
+    result = rowlock(f"units list {words}")
+    assert result.exit_code == 2
+    assert seen in result.stderr
+
+
 def test_agents_and_pipelines(rowlock: Callable[..., Result]) -> None:
     assert [each["name"] for each in json.loads(rowlock("agents list --output json").stdout)["agents"]] == [
         "a1",
