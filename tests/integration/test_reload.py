@@ -17,8 +17,10 @@ from typing import Any
 import pytest
 
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
+from rowlock.coordinator.control_view import find_living_leader
 from rowlock.coordinator.leader_client import LeaderClient
 from rowlock.errors import CommandError
+from rowlock.processes.run import build_agent_name
 from schemas.config.model import load_config
 from tests.kits.whole_run import WholeRun, whole_run
 
@@ -248,7 +250,11 @@ def test_a_route_to_a_table_with_rows_of_another_table_is_refused(system: Reload
         system.flows(table, place.format(table=table), "b2")
     assert system.epochs() == before
 
+    leader = find_living_leader(load_config(system.config).kafka)
+    assert leader is not None, "what a second `run` warns of"
+    assert leader.name == build_agent_name()
     system.run.stop()
+    assert find_living_leader(load_config(system.config).kafka) is None
     system.run.start()
     system.flows("third", place.format(table="third"), "b2")
     printed = system.run.log.read_text()
