@@ -210,12 +210,13 @@ class JsonFolder(batches.KeysStoredVerbatim, FolderProgress):
     """`consumer.targets.batches.BatchTarget`. `refuses`: which rows it does not take; `paused`: called before
     a commit is linked."""
 
+    table_names = EXACT
+
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.refuses: Callable[[Row], bool] = lambda _row: False
         self.paused: Callable[[], None] = lambda: None
-        self.commits, self.transactional_ddl = 0, True
-        self.column_names = self.table_names = EXACT
+        self.commits, self.transactional_ddl, self.column_names = 0, True, EXACT
 
     def apply_changes(
         self, unit: ApplyUnit, changes: Sequence[RowsChange], progress: ProgressChange
