@@ -36,6 +36,8 @@ from rowlock.commands.options import (
 )
 
 if TYPE_CHECKING:
+    from rowlock.inspect.pairs import TablePair
+    from rowlock.inspect.quarantine import EntrySelection
     from rowlock.inspect.status import Status
     from schemas.config.model import Config
     from schemas.config.servers import TargetConfig
@@ -150,13 +152,22 @@ def _check_before_start(config: Config, *, all_needed: bool) -> list[str]:
 
     Returns the sources and pipelines that are not to be started.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
+    from rowlock.coordinator.control_view import find_living_leader
     from rowlock.inspect.check import list_scoped_findings
     from rowlock.inspect.scopes import explain_refused_start, list_consequences, list_not_started
 
-    found = list_scoped_findings(config)
+    with ThreadPoolExecutor(1) as pool:  # a leader is watched for seconds, in which `check` asks the servers
+        living = pool.submit(find_living_leader, config.kafka)
+        found = list_scoped_findings(config)
     findings = list(dict.fromkeys(each.finding for each in found))
     for finding in findings:
         _print_error_line(f"rowlock: {finding.level}: {finding}")
+    if (leader := living.result()) is not None:
+        from rowlock.commands.running_system import describe_living_system
+
+        _print_error_line(f"rowlock: warning: {describe_living_system(config.kafka, leader)}")
     complete_printed_commands(*(finding.remedy for finding in findings))
     if refused := explain_refused_start(found, config.sources, config.pipelines, all_needed=all_needed):
         fail_command(refused)
@@ -321,6 +332,7 @@ def verify(  # noqa: PLR0917 - click passes options by name
     config = read_config(config_file)
     from rowlock.commands.tables import SHOWN, verify_lines
     from rowlock.commands.verify_progress import follow_verify
+    from rowlock.inspect.near_names import propose_names
     from rowlock.inspect.pairs import list_table_pairs
     from rowlock.inspect.verify import verify_pairs as compare
 
@@ -328,9 +340,10 @@ def verify(  # noqa: PLR0917 - click passes options by name
         config, [_require_pipeline(config, pipeline)] if pipeline else config.pipelines, table
     )
     if not pairs:
+        known = [_name_table(each) for each in list_table_pairs(config, config.pipelines)] if table else []
         fail_command(
             "there is nothing to compare: no selected table of the sources has a route"
-            + (f" ({table})" if table else "")
+            + (f" ({table}); {propose_names(table, known)}" if table else "")
         )
     equal, printed = True, list[str]()
     with follow_verify(config) as progress:
@@ -376,9 +389,15 @@ def cutover(config_file: Path, output: str, sql: bool, target: str | None) -> No
     sys.exit(FINDING if any(each.problem for each in found) else FINE)
 
 
+def _name_table(pair: TablePair) -> str:
+    return f"{pair.table.db}.{pair.table.name}"
+
+
 def _require_pipeline(config: Config, pipeline: str) -> str:
+    from rowlock.inspect.near_names import propose_names
+
     if pipeline not in config.pipelines:
-        fail_command(f"there is no pipeline {pipeline!r}; known: {', '.join(config.pipelines) or 'none'}")
+        fail_command(f"there is no pipeline {pipeline!r}; {propose_names(pipeline, config.pipelines)}")
     return pipeline
 
 
@@ -440,9 +459,10 @@ def _list_resolved_events(config: Config, last: int, output: str) -> None:
 def quarantine_retry(config_file: Path, pipeline: str | None, topic: str | None, key: str | None) -> None:
     """Apply the final image of each held key.
 
-    The exit code is 1 if the target refuses one again.
+    The exit code is 1 if the target refuses one again, 2 if there is no such pipeline, topic or key.
     """
-    _resolve_entries(read_config_to_change(config_file), "retry", pipeline, topic, key)
+    config = read_config_to_change(config_file)
+    _resolve_entries(config, "retry", _select_entries(config, pipeline, topic, key))
 
 
 @quarantine.command("skip")
@@ -457,11 +477,12 @@ def quarantine_skip(
 ) -> None:
     """Discard the held events and apply later changes of their keys again.
 
-    The rows stay in the target as they are.
+    The rows stay in the target as they are. The exit code is 2 if there is no such pipeline, topic or key.
     """
     config = read_config_to_change(config_file)
+    selection = _select_entries(config, pipeline, topic, key)
     if not yes:
-        chosen = [_require_pipeline(config, pipeline)] if pipeline else config.pipelines
+        chosen = [pipeline] if pipeline else config.pipelines
         targets = dict.fromkeys(config.pipelines[name].target for name in chosen)
         described = ", ".join(f"target {name} at {_get_address(config.targets[name])}" for name in targets)
         click.confirm(
@@ -469,7 +490,7 @@ def quarantine_skip(
             "differs from the source. Continue?",
             abort=True,
         )
-    _resolve_entries(config, "skip", pipeline, topic, key)
+    _resolve_entries(config, "skip", selection)
 
 
 def _get_address(target: TargetConfig) -> str:
@@ -481,12 +502,20 @@ def _get_address(target: TargetConfig) -> str:
     return join_address(target.host, target.port)
 
 
-def _resolve_entries(
-    config: Config, how: str, pipeline: str | None, topic: str | None, key: str | None
-) -> None:
-    from rowlock.inspect.quarantine import EntrySelection, resolve_quarantine
+def _select_entries(
+    config: Config, pipeline: str | None, topic: str | None, key: str | None
+) -> EntrySelection:
+    from rowlock.inspect.quarantine import EntrySelection, require_known_selection
 
-    outcome = resolve_quarantine(config, how, EntrySelection(pipeline, topic, key))
+    selection = EntrySelection(pipeline, topic, key)
+    require_known_selection(config, selection)
+    return selection
+
+
+def _resolve_entries(config: Config, how: str, selection: EntrySelection) -> None:
+    from rowlock.inspect.quarantine import resolve_quarantine
+
+    outcome = resolve_quarantine(config, how, selection)
     click.echo("\n".join(outcome.lines))
     sys.exit(FINE if outcome.complete else FINDING)
 

@@ -20,7 +20,7 @@ from consumer.tables.router import (
     compute_routes_fingerprint,
     resolve_route,
 )
-from consumer.tables.shared_tables import decode_unit_tables, find_shared_table_problem
+from consumer.tables.shared_tables import SharedTableReader, find_shared_table_problem
 from consumer.tables.shared_topics import find_sharing_problem
 from consumer.tables.stored import StoredDefinition, decode_stored
 from consumer.tables.target_checks import explain_changed_route
@@ -101,16 +101,21 @@ def build_initial_layout(routes: tuple[TableRoute, ...], lanes: int) -> Layout:
 
 
 def resolve_definition(
-    spec: UnitSpec, session: UnitTarget, stored: StoredDefinition, *, first: bool = False
+    spec: UnitSpec,
+    session: UnitTarget,
+    stored: StoredDefinition,
+    *,
+    first: bool = False,
+    sharers: SharedTableReader | None = None,
 ) -> ActiveDefinition:
     """Return the active definition that results from a stored one and the present target table.
 
     `first`: no event of the unit has been applied yet, so the target table may have to be created. A
     table that is missing later was dropped with its rows: an empty table in its place would look
-    complete. Raises UnitStoppedError if the target does not fit, or if another unit's rows would be
-    mixed with these in a topic.
+    complete. `sharers`: what the process remembers of other units. Raises UnitStoppedError if the target
+    does not fit, or if another unit's rows would be mixed with these.
     """
-    _keep_apart(spec, session, stored, first=first)
+    _keep_apart(spec, session, stored, sharers or SharedTableReader(), first=first)
     found = prepare_definition(
         session,
         stored,
@@ -130,7 +135,14 @@ def resolve_definition(
     return replace(found, ordered=False) if spec.batches else found
 
 
-def _keep_apart(spec: UnitSpec, session: UnitTarget, stored: StoredDefinition, *, first: bool) -> None:
+def _keep_apart(
+    spec: UnitSpec,
+    session: UnitTarget,
+    stored: StoredDefinition,
+    sharers: SharedTableReader,
+    *,
+    first: bool,
+) -> None:
     """Raise UnitStoppedError if another unit's rows would be mixed with these. Of a table, the process checks
     that itself once it has rows of the unit.
     """
@@ -140,9 +152,20 @@ def _keep_apart(spec: UnitSpec, session: UnitTarget, stored: StoredDefinition, *
         return
     if routed.topic is None:
         if first and spec.sources:
-            units = decode_unit_tables(session.read_unit_states(spec.unit.pipeline), spec.sources)
+            place = (routed.schema, routed.table)
+            units = sharers.read_sharers(session, spec.unit.pipeline, spec.sources, spec.routes, place)
+            if units.keys() <= {spec.unit.topic}:
+                return
             there = session.read_table(routed.schema, routed.table) or build_desired_table(table, routed)
-            mixed = find_shared_table_problem(there, routed, spec.unit.topic, units, spec.routes)
+            mixed = find_shared_table_problem(
+                there,
+                routed,
+                spec.unit.topic,
+                units,
+                spec.routes,
+                tables=session.table_names,
+                columns=session.column_names,
+            )
             if mixed is not None:
                 raise UnitStoppedError.from_problem(mixed)
         return

@@ -1,11 +1,11 @@
 """Folded bytes of an index's values. Values that an index treats as equal have equal folds.
 
-Folds serve lanes, tickets and quarantined keys only. A fold that is too fine would let two events of one
-row or one unique value run concurrently; a fold that is too coarse only costs parallelism (and
-quarantines rows of other keys). So each rule here is coarser than the index's: text is folded to a
-skeleton of its letters and digits (without case, accents, widths, ligatures, trailing spaces and all
-other characters that a collation may ignore), numbers to one form; prefixes are cut first. collations.py
-has the rules for text.
+Folds serve lanes, tickets, quarantined keys, and the check of shared target tables. A fold that is too
+fine would let two events of one row or one unique value run concurrently; a fold that is too coarse only
+costs parallelism (and quarantines rows of other keys, or stops a unit that shares a table). So each rule
+here is coarser than the index's: text is folded to a skeleton of its letters and digits (without case,
+accents, widths, ligatures, trailing spaces and all other characters that a collation may ignore), numbers
+to one form; prefixes are cut first. collations.py has the rules for text.
 
 Only the *target's* collations count (`IndexPart.collation`, of the real table), even if the source's are
 coarser: events collide in the target's rows and indexes only. Two keys that are equal only at the source
@@ -49,7 +49,7 @@ def make_index_fold(table: Table, index: UniqueIndex) -> IndexFold:
     """Return the fold of a unique index of the target table `table`; rows are in the order of
     `table.columns`.
     """
-    values = [_make_value_fold(table, part) for part in index.parts]
+    values = [make_value_fold(table, part) for part in index.parts]
     at = table.find_ordinals(index.columns)
     nulls = not index.nulls_distinct
     if len(at) == 1:
@@ -126,7 +126,8 @@ def _make_single_fold(at: int, of: ValueFold, null: bytes | None) -> IndexFold:
     return fold
 
 
-def _make_value_fold(table: Table, part: IndexPart) -> ValueFold:
+def make_value_fold(table: Table, part: IndexPart) -> ValueFold:
+    """Return the fold of the values of one index part of the target table `table`."""
     column = table.get_column(part.column)
     kind = column.type.kind
     if kind in _TEXT:

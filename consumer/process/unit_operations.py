@@ -235,8 +235,8 @@ class UnitOperations:
     # -- probe and check
 
     def probe_stopped(self, asked: ProbeStopped) -> StoppedProbed:
-        """Read what a stopped unit depends on: its topic, target table and bookkeeping, and the copy
-        that it needs.
+        """Read what a stopped unit depends on: its topic, target table and bookkeeping, the copy that it
+        needs, and where the last copy of its table begins, which may end any stop.
         """
         unit = asked.unit
         try:
@@ -246,10 +246,11 @@ class UnitOperations:
             with self._hands.borrow_connections() as sessions:
                 seen, real = self._looks.probe_stopped(sessions.get_connection(0), unit)
             copy = None if asked.copy is None else self._copies.check_needed_copy(unit, asked.copy, asked.why)
+            copied_from = self._copies.find_copy_offset(unit)
         except Exception as error:  # noqa: BLE001  # probed again, or retried later
             log.info("check of a waiting unit failed", topic=unit.topic, error=str(error)[:300])
             return StoppedProbed(unit.topic, unit.assignment)
-        all_seen = repr((found, first, seen, copy and copy.digest))
+        all_seen = repr((found, first, seen, copy and copy.digest, copied_from))
         digest = hashlib.blake2b(all_seen.encode(), digest_size=16).hexdigest()
         return StoppedProbed(
             unit.topic, unit.assignment, digest, unit.topic_id if found is None else found.id, real,

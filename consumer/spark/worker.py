@@ -28,6 +28,7 @@ from consumer.errors import ConsumerError, TransientError
 from consumer.spark.active_units import ActiveUnitsReader, AttemptLocks
 from consumer.spark.pipeline import TaskConfig
 from consumer.tables.definition import ActiveDefinition
+from consumer.tables.shared_tables import SharedTableReader
 from consumer.targets.base import UnitTarget
 from consumer.targets.dialect import open_target
 from schemas.config.model import TargetConfig
@@ -98,6 +99,7 @@ class QueryWorker:
         self.run = config.run
         self._connections = ConnectionCache(config.target, f"rowlock {config.pipeline}")
         self._tables: dict[UnitAssignment, ActiveDefinition] = {}
+        self._sharers = SharedTableReader()
         self._sender = ReportSender(config.report_port, config.report_token)
         self._boards: dict[str, ActiveUnitsReader] = {}
         self._attempts = attempts or AttemptLocks(config.attempts)
@@ -163,6 +165,7 @@ class QueryWorker:
                 partial(self.read_records, topic),
                 find_begin=partial(self._find_begin, topic),
                 watch_transaction=self._locks.watch_transaction,
+                sharers=self._sharers,
             ),
             self._tables,
         )

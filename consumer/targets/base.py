@@ -9,6 +9,7 @@ consumer.errors. Every value that reaches a target is a wire value (schemas/tabl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from consumer.ordering.model import (
@@ -91,19 +92,25 @@ class UnitTarget(ProgressStore, Protocol):
     """A target of any kind, as far as taking over, inspecting, stopping and fencing a unit, and activating
     a definition, need it.
 
-    `column_names`: how the target compares names of columns. `transactional_ddl`: a statement that changes
-    a table commits with its transaction; otherwise each such statement commits by itself, together with
-    everything before it.
+    `column_names`: how the target compares names of columns; `table_names`: those of schemas and tables, for
+    which it may ask the server. `transactional_ddl`: a statement that changes a table commits with its
+    transaction; otherwise each such statement commits by itself, together with everything before it.
     """
 
     column_names: NameRules
     transactional_ddl: bool
 
+    @property
+    def table_names(self) -> NameRules: ...
+
     def list_unit_topics(self, pipeline: str) -> list[str]:
         """Return the topics for which this target keeps a unit of `pipeline` (for status)."""
 
-    def read_unit_states(self, pipeline: str) -> dict[str, UnitState]:
-        """Return topic → state of the pipeline's units that have been taken over."""
+    def read_unit_states(self, pipeline: str, topics: Sequence[str] | None = None) -> dict[str, UnitState]:
+        """Return topic → state of the pipeline's units that have been taken over. `topics`: only of these."""
+
+    def list_defined_topics(self, pipeline: str) -> list[str]:
+        """Return the topics of the pipeline's units that have a definition."""
 
     def count_displaced_rows(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
         """Return topic → number of rows in `rowlock_displaced` that are `superseded` or are not, without

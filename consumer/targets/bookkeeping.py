@@ -252,9 +252,22 @@ class UnitStatements:
         )
         return self.tables.syntax.locked(text) if lock else text, [pipeline]
 
-    def select_topics(self, pipeline: str) -> Fragment:
+    def select_some(self, pipeline: str, topics: Sequence[str]) -> Fragment:
+        """Select the units of these topics: the topic, then the columns of `build_select`."""
+        since = self.tables.syntax.millis("updated_at")
         text = (
-            f"SELECT topic FROM {self.tables.qualify_name('rowlock_unit')} WHERE pipeline = %s ORDER BY topic"
+            f"SELECT topic, definition, ddl, stopped, {since} FROM "
+            f"{self.tables.qualify_name('rowlock_unit')} WHERE pipeline = %s AND topic IN "
+            f"{render_placeholders(len(topics))}"
+        )
+        return text, [pipeline, *topics]
+
+    def select_topics(self, pipeline: str, *, defined: bool = False) -> Fragment:
+        """Select the topics of a pipeline's units. `defined`: only of those that have a definition."""
+        only = " AND definition IS NOT NULL" if defined else ""
+        text = (
+            f"SELECT topic FROM {self.tables.qualify_name('rowlock_unit')} WHERE pipeline = %s{only} "
+            "ORDER BY topic"
         )
         return text, [pipeline]
 
@@ -293,6 +306,8 @@ def parse_units_by_topic(rows: Sequence[Sequence[object]]) -> dict[str, UnitStat
     return {str(topic): parse_unit_rows([row]) or NO_STATE for topic, *row in rows}
 
 
+UNITS_A_STATEMENT = 500
+"""Units that one statement selects by their topics: servers limit the number of parameters."""
 ENTRIES_A_STATEMENT = 500
 """Quarantine entries that one statement selects or inserts: a key may have had thousands of changes."""
 CHARACTERS_A_STATEMENT = 1 << 20

@@ -131,10 +131,13 @@ class ServerLocks(Protocol):
 class TargetCatalog(Protocol):
     """The definitions and plain reads of a dialect's tables, and the server facts that checks read.
 
-    `column_names`: how the server compares names of columns.
+    `column_names`: how the server compares names of columns; `table_names`: those of schemas and tables.
     """
 
     column_names: NameRules
+
+    @property
+    def table_names(self) -> NameRules: ...
 
     def read_table(self, schema: str, name: str) -> Table | None: ...
 

@@ -18,7 +18,7 @@ from consumer.ordering.model import (
     format_entry_key,
 )
 from consumer.targets.alterations import AlterTable, DropTable
-from consumer.targets.bookkeeping import Bookkeeping, parse_units_by_topic
+from consumer.targets.bookkeeping import UNITS_A_STATEMENT, Bookkeeping, parse_units_by_topic
 from consumer.targets.checks.rights import MissingRight, RequiredRights, TablePlace
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.dialect_components import (
@@ -33,6 +33,7 @@ from consumer.targets.sql import Syntax, join_conditions, render_keys_in
 from consumer.targets.table_changer import TableChanger
 from schemas.problems import Problem
 from schemas.table.model import Key, Row, Table
+from schemas.table.names import NameRules
 from schemas.values.packed import decode_packed_rows
 
 log = structlog.get_logger(__name__)
@@ -169,6 +170,11 @@ class SqlSession(SqlProgressStore):
         self._changer = TableChanger(parts.link, parts.alterer, parts.fresh)
         self.transactional_ddl = parts.alterer.transactional
 
+    @property
+    def table_names(self) -> NameRules:
+        """Return how the server compares names of schemas and tables."""
+        return self.catalog.table_names
+
     @contextmanager
     def begin_transaction(self, unit: ApplyUnit, guards: Sequence[LaneProgress]) -> Iterator[SqlTransaction]:
         """Begin READ COMMITTED and lock the lane rows of `guards` in lane order, as the first
@@ -261,11 +267,22 @@ class SqlSession(SqlProgressStore):
         for text in self.catalog.create_statements(table):
             run_create(self._link, text)
 
-    def read_unit_states(self, pipeline: str) -> dict[str, UnitState]:
-        """Return topic → state of the pipeline's units, without locks."""
-        return self._run_unguarded(
-            lambda: parse_units_by_topic(self._run_fragment(self._books.units.select_all(pipeline)))
+    def read_unit_states(self, pipeline: str, topics: Sequence[str] | None = None) -> dict[str, UnitState]:
+        """Return topic → state of the pipeline's units, without locks. `topics`: only of these."""
+        units = self._books.units
+        texts = [units.select_all(pipeline)]
+        if topics is not None:
+            starts = range(0, len(topics), UNITS_A_STATEMENT)
+            texts = [units.select_some(pipeline, topics[at : at + UNITS_A_STATEMENT]) for at in starts]
+        rows = self._run_unguarded(lambda: [row for text in texts for row in self._run_fragment(text)])
+        return parse_units_by_topic(rows)
+
+    def list_defined_topics(self, pipeline: str) -> list[str]:
+        """Return the topics of the pipeline's units that have a definition, without locks."""
+        rows = self._run_unguarded(
+            lambda: self._run_fragment(self._books.units.select_topics(pipeline, defined=True))
         )
+        return [str(topic) for (topic,) in rows]
 
     def get_connection_id(self) -> int:
         """Return the server's id of the session's connection, connecting first where needed.

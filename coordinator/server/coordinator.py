@@ -239,7 +239,7 @@ class Coordinator:
             raise CommandRefusedError(Problem("this coordinator has no file to read", "restart it"))
         with self._reloading:  # one reload at a time: what was read is used before anything else is read
             try:
-                found = self._configuration.read_file()
+                found = self._configuration.read_checked_file()
             except ConfigurationRefusedError as refused:
                 about = {"command": "reload", "by": by or "unknown", "why": str(refused)}
                 if not dry_run:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -20,6 +20,7 @@ from rowlock.commands.help import CommandGroup
 from rowlock.commands.options import (
     complete_printed_commands,
     config_option,
+    fail_command,
     handed_option,
     output_option,
     read_config,
@@ -31,6 +32,7 @@ from schemas.clock import read_clock_ms
 if TYPE_CHECKING:
     from rowlock.coordinator.leader_client import LeaderClient
     from schemas.config.model import Config
+    from schemas.findings import Finding
 
 
 def _open_client(config: Config) -> LeaderClient:
@@ -79,7 +81,7 @@ def _post_command(config_file: Path, path: str, done: str, body: dict[str, Any] 
     "--without",
     metavar="KIND/NAME",
     multiple=True,
-    help="Start without the apply units of source/NAME or pipeline/NAME.",
+    help="Start without the apply units of source/NAME, pipeline/NAME or pipeline/NAME/SOURCE/DB.TABLE.",
 )
 @handed_option
 @report_command_errors
@@ -117,8 +119,16 @@ def coordinator(  # noqa: PLR0917 - click passes options by name
                 or_any_port=or_any_port,
                 without=without,
                 on_taken=announce_config if handed is not None else None,
+                check_pipelines=_list_pipeline_errors,
             )
         )
+
+
+def _list_pipeline_errors(config: Config, pipelines: Collection[str]) -> Sequence[Finding]:
+    # Imported here: the modules of `check` know every kind of server, and an election has no time for them.
+    from rowlock.inspect.checks.pipeline_check import list_pipeline_errors
+
+    return list_pipeline_errors(config, pipelines)
 
 
 @click.command()
@@ -176,13 +186,28 @@ def units() -> None:
 @report_command_errors
 def units_list(config_file: Path, output: str, **filters: str | None) -> None:
     """List the units with their agents, their progress and their last failures."""
-    with _open_client(read_config(config_file)) as leader:
+    config = read_config(config_file)
+    with _open_client(config) as leader:
         rows = leader.list_units({name: value for name, value in filters.items() if value is not None})
+        if not rows:
+            _require_known_filters(config, leader, filters)
     from rowlock.commands.cluster_tables import build_cluster_units_table
 
     _show_rows("units", rows, output, lambda: build_cluster_units_table(rows, read_clock_ms()))
     if output == "table":
         complete_printed_commands(*(row["remedy"] or "" for row in rows))
+
+
+def _require_known_filters(config: Config, leader: LeaderClient, filters: Mapping[str, str | None]) -> None:
+    """End the command if a filter names a pipeline, source or agent that does not exist."""
+    from rowlock.inspect.near_names import propose_names
+
+    known: dict[str, Iterable[str]] = {"pipeline": config.pipelines, "source": config.sources}
+    if filters["agent"] is not None:
+        known["agent"] = [str(each["name"]) for each in leader.get("/v1/agents")["agents"]]
+    for what, names in known.items():
+        if (name := filters[what]) is not None and name not in names:
+            fail_command(f"there is no {what} {name!r}; {propose_names(name, names)}")
 
 
 @units.command("move")

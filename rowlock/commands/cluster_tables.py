@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from rowlock.commands.tables import escape_markup, format_duration
+from rowlock.commands.tables import escape_markup, format_duration, make_table
 from rowlock.inspect.observed.versions import UNKNOWN_VERSION, read_agent_version
 
 ClusterRow = dict[str, Any]
@@ -16,7 +16,9 @@ ClusterRow = dict[str, Any]
 
 def build_cluster_units_table(units: Sequence[ClusterRow], now_ms: int) -> Table:
     """Return the table of units, with their lag (by source commit time)."""
-    table = Table("unit", "state", "agent", "epoch", "applied to", "rows/s", "reason", "since", "what to do")
+    table = make_table(
+        "unit", "state", "agent", "epoch", "applied to", "rows/s", "reason", "since", "what to do"
+    )
     for unit in units:
         times = f" ({unit['failures']}×)" if unit["failures"] and unit["error"] else ""
         since = f"{format_duration(unit['since_s'])} ago" if unit["reason"] else ""
@@ -45,7 +47,7 @@ def _format_agent(unit: ClusterRow) -> str:
 
 
 def build_agents_table(agents: Sequence[ClusterRow]) -> Table:
-    table = Table("agent", "state", "units", "rows/s", "last heard", "epoch", "version")
+    table = make_table("agent", "state", "units", "rows/s", "last heard", "epoch", "version")
     for agent in agents:
         state = "draining" if agent["draining"] else agent["liveness"]
         shown = (
@@ -78,7 +80,7 @@ def _describe_absence(agent: ClusterRow) -> str:
 
 
 def build_pipelines_table(pipelines: Sequence[ClusterRow], now_ms: int) -> Table:
-    table = Table("pipeline", "applied to", "captured to", "sources", "waits for")
+    table = make_table("pipeline", "applied to", "captured to", "sources", "waits for")
     for pipeline in pipelines:
         sources = ", ".join(
             f"{name} {format_age(ts, now_ms)}" for name, ts in sorted(pipeline["by_source"].items())
@@ -93,7 +95,7 @@ def build_pipelines_table(pipelines: Sequence[ClusterRow], now_ms: int) -> Table
 
 
 def build_events_table(events: Sequence[ClusterRow]) -> Table:
-    table = Table("number", "time", "what", "about")
+    table = make_table("number", "time", "what", "about")
     for event in events:
         about = event["about"]
         first = [str(about[name]) for name in ("unit", "agent", "command") if name in about]

@@ -22,6 +22,7 @@ from rowlock.commands.tables import (
     format_duration,
     format_since,
     make_console,
+    make_table,
 )
 from rowlock.coordinator.leader_client import LeaderClient
 from rowlock.coordinator.units import list_apply_units
@@ -163,7 +164,7 @@ def format_copy_progress(row: CopyJson | None) -> str:
 def build_copies_table(rows: Sequence[CopyJson], now_ms: int) -> Table:
     """Return the table that `rowlock copy` shows."""
     ill = any(row["reason"] for row in rows)
-    table = Table(
+    table = make_table(
         "source", "table", "phase", "rows", "left", "asked by", "asked", *(("reason",) if ill else ())
     )
     for row in rows:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rowlock.commands.init_questions import Password, Questioner
     from rowlock.inspect.first_config.config_text import ConfigDraft
     from rowlock.inspect.first_config.server_survey import SurveyedServer
-    from rowlock.inspect.first_config.server_url import ServerUrl
+    from rowlock.inspect.first_config.server_url import ServerUrl, Side
     from schemas.config.model import Config
 
 USUAL_BROKER = "127.0.0.1:9092"
@@ -102,7 +102,7 @@ def _write_and_check(
 ) -> bool:
     """Return whether nothing that was found would stop a run."""
     from rowlock.commands.init_questions import ask_choice, find_password
-    from rowlock.commands.init_report import describe_server, show_check, show_tables
+    from rowlock.commands.init_report import describe_server, show_check, show_kafka, show_tables
     from rowlock.inspect.first_config.config_text import ConfigDraft, DraftServer, choose_server_names
     from rowlock.inspect.first_config.server_survey import read_source, require_target
     from rowlock.inspect.first_config.table_choice import (
@@ -116,9 +116,10 @@ def _write_and_check(
     names = choose_server_names(*urls)
     found: list[ServerUrl] = []
     passwords: dict[str, Password] = {}
-    for side, name, url in zip(("source", "target"), names, urls, strict=True):
+    sides: tuple[Side, Side] = ("source", "target")
+    for side, name, url in zip(sides, names, urls, strict=True):
         passwords[name] = find_password(questioner, side, name, url)
-        server = _detect_server(questioner, passwords, side, name, url)
+        server = _detect_server(questioner, passwords, _Server(side, name, url))
         click.echo(f"{side} {name}: {describe_server(server)}")
         found.append(server.url)
 
@@ -137,8 +138,9 @@ def _write_and_check(
         return _build_config(config_file, build_whole_draft(), passwords)
 
     (source, target), retry = names, partial(_retry_login, questioner, passwords)
-    retry(target, found[1], lambda: require_target(build_whole_config(), target))
-    surveyed = retry(source, found[0], lambda: read_source(build_whole_config(), source))
+    show_kafka(build_whole_config(), source)
+    retry(_Server("target", target, found[1]), lambda: require_target(build_whole_config(), target))
+    surveyed = retry(_Server("source", source, found[0]), lambda: read_source(build_whole_config(), source))
     show_tables(build_whole_draft(), surveyed.listed, are_numbered=questioner.asks and not patterns)
     draft = build_draft(ask_choice(questioner, surveyed.listed, patterns, database))
     _build_config(config_file, draft, passwords)  # raises before anything is written
@@ -146,22 +148,28 @@ def _write_and_check(
     return show_check(config_file, surveyed, draft)
 
 
-def _detect_server(
-    questioner: Questioner, passwords: dict[str, Password], side: str, name: str, url: ServerUrl
-) -> SurveyedServer:
+class _Server(NamedTuple):
+    side: Side
+    name: str
+    """Its name in the configuration."""
+    url: ServerUrl
+
+
+def _detect_server(questioner: Questioner, passwords: dict[str, Password], server: _Server) -> SurveyedServer:
     from rowlock.inspect.first_config.server_survey import detect_make
+
+    side, name, url = server
 
     def detect() -> SurveyedServer:
         return detect_make(f"{side} {name}", url, passwords[name].text)
 
-    return _retry_login(questioner, passwords, name, url, detect)
+    return _retry_login(questioner, passwords, server, detect)
 
 
 def _retry_login(
     questioner: Questioner,
     passwords: dict[str, Password],
-    name: str,
-    url: ServerUrl,
+    server: _Server,
     connect: Callable[[], T],
 ) -> T:
     """Return what `connect` returns. On a terminal, a refused password is asked for again and replaced in
@@ -170,19 +178,25 @@ def _retry_login(
     Raises CommandError.
     """
     from rowlock.commands.init_questions import ask_password_again
+    from rowlock.commands.init_report import show_new_user
     from rowlock.errors import CommandError
     from schemas.io.refused_logins import REFUSED_LOGINS
 
-    for _ in range(PASSWORD_TRIES - 1):
+    side, name, url = server
+    for number in range(1, PASSWORD_TRIES + 1):
         try:
             return connect()
         except CommandError as error:
             login = (url.host, url.real_port, url.user, passwords[name].text)
-            if not questioner.can_ask_again or not REFUSED_LOGINS.is_refused(*login):
+            if not REFUSED_LOGINS.is_refused(*login):
+                raise
+            if number == 1:
+                show_new_user(side, name, url)
+            if number == PASSWORD_TRIES or not questioner.can_ask_again:
                 raise
             click.echo(f"rowlock: {error.problem.what}; type the password again", err=True)
             passwords[name] = ask_password_again(questioner, name, url, passwords[name])
-    return connect()
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _build_config(config_file: Path, draft: ConfigDraft, passwords: Mapping[str, Password]) -> Config:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -9,22 +10,29 @@ from rich.table import Table
 
 from rowlock.commands.needed_report import format_needed_changes
 from rowlock.commands.options import name_config_option
+from rowlock.commands.running_system import describe_living_system
 from rowlock.commands.tables import (
     build_findings_table,
     escape_markup,
     format_duration,
     has_errors,
     make_console,
+    make_table,
 )
+from rowlock.coordinator.control_view import find_living_leader
+from rowlock.errors import CommandError
 from rowlock.inspect.check import list_scoped_findings
 from rowlock.inspect.first_config.config_text import ConfigDraft
 from rowlock.inspect.first_config.copy_estimate import COPIED_ROWS_PER_S, CopyEstimate
+from rowlock.inspect.first_config.new_user import PASSWORD_PLACEHOLDER, list_new_user_statements
 from rowlock.inspect.first_config.server_survey import SurveyedServer, SurveyedSource
+from rowlock.inspect.first_config.server_url import ServerUrl, Side
 from rowlock.inspect.first_config.table_choice import TableList
 from rowlock.inspect.scopes import attach_source_scopes
+from rowlock.views.kafka import KafkaView
 from rowlock.views.retention import format_bytes
 from schemas.config.addresses import join_address
-from schemas.config.model import load_config
+from schemas.config.model import Config, load_config
 from schemas.table.names import format_table_text
 
 SHOWN_TABLES = 200
@@ -35,6 +43,45 @@ SHORTEST_SHOWN_S = 60.0
 def describe_server(found: SurveyedServer) -> str:
     version = f" {found.version}" if found.version else ""
     return f"{found.url.kind}{version} at {join_address(found.url.host, found.url.real_port)}"
+
+
+def show_new_user(side: Side, name: str, url: ServerUrl) -> None:
+    """Print how an administrator creates the user of a server that refuses the log-in."""
+    if statements := list_new_user_statements(side, url):
+        click.echo(
+            f"{side} {name}: it refuses user {url.user}. If there is no such user yet, an administrator "
+            f"creates it (with a password in place of {PASSWORD_PLACEHOLDER}), and `init` then shows what is "
+            "still missing:"
+        )
+        for each in statements:
+            click.echo(f"  {each}")
+
+
+def show_kafka(config: Config, source: str) -> None:
+    """Print which Kafka cluster it is, and what it already has of the prefix. `source`: the name of the new
+    source. Nothing is printed if Kafka does not answer: `check` reports that.
+    """
+    kafka = config.kafka
+    try:
+        with closing(KafkaView(kafka)) as view:
+            found = view.read_contents()
+    except CommandError:
+        return
+    brokers = "1 broker" if found.brokers == 1 else f"{found.brokers} brokers"
+    has = "no topics" if not found.topics else f"already {len(found.topics):,} topics"
+    captured = f" (sources captured into it: {', '.join(found.sources)})" if found.sources else ""
+    click.echo(
+        f"kafka: cluster {found.cluster_id} at {kafka.bootstrap}, {brokers}; it has {has} with the prefix "
+        f"{kafka.prefix}{captured}"
+    )
+    if source in found.sources:
+        click.echo(
+            f"rowlock: warning: a source {source} has been captured there: `rowlock run` goes on from its "
+            "stored position. For a system of its own, set another `prefix` under `kafka` in the file",
+            err=True,
+        )
+    if (leader := find_living_leader(kafka)) is not None:
+        click.echo(f"rowlock: warning: {describe_living_system(kafka, leader)}", err=True)
 
 
 def show_tables(draft: ConfigDraft, listed: TableList, *, are_numbered: bool) -> None:
@@ -55,7 +102,7 @@ def show_tables(draft: ConfigDraft, listed: TableList, *, are_numbered: bool) ->
 
 def _build_list(listed: TableList, *, are_numbered: bool) -> Table:
     has_problems = len(listed.fit) < len(listed.tables)
-    table = Table(
+    table = make_table(
         *(("",) if are_numbered else ()), "table", "rows, about", "size, about",
         *(("cannot be captured",) if has_problems else ()),
     )  # fmt: skip

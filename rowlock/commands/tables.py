@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 if TYPE_CHECKING:
     from rowlock.inspect.observed.source_status import SourceStatus
@@ -47,8 +47,15 @@ def make_console() -> Console:
     return Console(file=sys.stdout, width=width, no_color=bool(os.environ.get("NO_COLOR")), highlight=False)
 
 
+def make_table(*headers: str, show_lines: bool = False) -> Table:
+    """Return a table without rows. Where the terminal is too narrow, a cell is broken into lines: names are
+    told apart by their ends, which must not be cut off.
+    """
+    return Table(*(Column(name, overflow="fold") for name in headers), show_lines=show_lines)
+
+
 def build_findings_table(findings: Sequence[Finding]) -> Table:
-    table = Table("", "place", "what was found", "what to do", show_lines=True)
+    table = make_table("", "place", "what was found", "what to do", show_lines=True)
     for finding in _sort_by_weight(findings):
         level = f"[{_LEVEL_STYLE.get(finding.level, '')}]{finding.level}[/]"
         table.add_row(
@@ -79,7 +86,7 @@ def build_sources_table(status: Status) -> Table:
     """Return the table of sources, with columns for problems only if there are any."""
     ill = any(source.reason for source in status.sources)
     more = ("reason", "what to do") if ill else ()
-    table = Table("source", "state", "captured to", "lag", "events", "snapshot pending", *more)
+    table = make_table("source", "state", "captured to", "lag", "events", "snapshot pending", *more)
     for source in status.sources:
         extra = (source.reason or "", source.remedy or "") if ill else ()
         table.add_row(*(escape_markup(cell) for cell in (*_format_source_cells(source), *extra)))
@@ -99,7 +106,9 @@ def build_unit_status_table(status: Status) -> Table:
     drifted = any(unit.displaced for unit in status.units)
     ill = any(unit.reason for unit in status.units)
     more = (*(("displaced",) if drifted else ()), *(("since", "reason", "what to do") if ill else ()))
-    table = Table("pipeline", "topic", "state", "last event at", "offset", "behind", "lag", "held", *more)
+    table = make_table(
+        "pipeline", "topic", "state", "last event at", "offset", "behind", "lag", "held", *more
+    )
     for unit in status.units:
         extra: tuple[str, ...] = (str(unit.displaced or ""),) if drifted else ()
         if ill:
@@ -121,7 +130,7 @@ def _format_unit_cells(unit: ApplyUnitStatus) -> tuple[str, ...]:
 def build_stops_table(status: Status) -> Table | None:
     """Return the tables that capture has stopped or left out and that no unit shows; None: there are none."""
     shown = {unit.reason for unit in status.units}
-    table = Table("source", "table", "state", "cause", "since", "reason", "what to do")
+    table = make_table("source", "table", "state", "cause", "since", "reason", "what to do")
     for source in status.sources:
         for each in source.tables:
             if each.reason in shown:
@@ -139,7 +148,7 @@ def build_running_copies_table(status: Status) -> Table | None:
     """Return the tables that are being copied, or with a copy that waits or was refused; None: there are
     none.
     """
-    table = Table("source", "copied again", "phase", "rows", "left", "asked by", "asked", "reason")
+    table = make_table("source", "copied again", "phase", "rows", "left", "asked by", "asked", "reason")
     for row in (row for source in status.sources for row in source.copies):
         cells = (
             row.source, row.table, row.phase, format_copied_rows(row.rows, row.estimate),

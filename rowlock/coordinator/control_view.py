@@ -4,6 +4,7 @@ may use any port).
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -17,6 +18,9 @@ from schemas.patience import AdaptiveTimeout, scale_timeout
 
 CONTROL_READ_TIMEOUT_S = 6.0
 """Seconds for which `status` reads the topic."""
+WATCH_S = 3.0
+"""Seconds in which a leader writes to the topic at least once: candidates wait no longer for it."""
+WATCH_POLL_S = 0.2
 FIND_S = 2.0
 """Seconds for which a command searches the topic for a leader that is not at the configured addresses."""
 
@@ -39,6 +43,28 @@ def find_leader_address(kafka: KafkaConfig, read_s: float = FIND_S) -> str | Non
     finally:
         view.close()
     return leader.rest if leader is not None else None
+
+
+def find_living_leader(kafka: KafkaConfig, watch_s: float = WATCH_S) -> Candidate | None:
+    """Return the leader that writes to the control topic of `kafka.prefix` now; None: none does, or Kafka
+    does not answer.
+
+    A leader that has not resigned may be dead: the topic is read for up to `watch_s` seconds until it writes.
+    """
+    view = ControlView(kafka)
+    try:
+        fold = view.read_topic()
+        read, patience = fold.end, AdaptiveTimeout(watch_s)
+        while (leader := find_leader(fold)) is not None and fold.end == read:
+            if patience.is_over():
+                return None
+            time.sleep(WATCH_POLL_S)
+            fold = view.read_topic()
+    except KafkaException:
+        return None
+    finally:
+        view.close()
+    return leader
 
 
 class ControlView:

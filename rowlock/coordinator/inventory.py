@@ -17,10 +17,12 @@ from schemas.config.changes.parts import (
     compute_part_digests,
     format_pipeline_part,
     format_source_part,
+    format_table_part,
 )
+from schemas.config.changes.plan import find_judged_pipelines
 from schemas.config.model import Config, KafkaConfig
 from schemas.errors import EnvelopeError
-from schemas.table.names import TableName
+from schemas.table.names import TableName, format_table_text
 from schemas.units import ApplyName, build_apply_unit_name, build_capture_unit_name, parse_unit_name
 from schemas.wire.topic_tables import make_topic_tables
 
@@ -59,7 +61,7 @@ class InventoryReader:
         clock: Callable[[], float] = time.monotonic,
         without: Collection[str] = (),
     ) -> None:
-        """`without`: the "source/NAME" and "pipeline/NAME" with units to leave out."""
+        """`without`: the "source/NAME", "pipeline/NAME" and "pipeline/NAME/SOURCE/DB.TABLE" to leave out."""
         self._clock = clock
         self._going_by: tuple[Config, frozenset[str]] = (config, frozenset(without))
         # librdkafka would repeat on stderr that a broker is away; the caller gets an error that is
@@ -69,8 +71,13 @@ class InventoryReader:
         self._asked: tuple[frozenset[str], float] = (frozenset(), float("-inf"))
 
     def use_config(self, config: Config, changed: Collection[str]) -> None:
-        """Use this configuration. A part that was left out is included again once it has changed."""
-        self._going_by = (config, self._going_by[1] - frozenset(changed))
+        """Use this configuration. A part that was left out is included again once it has changed; a table of
+        a pipeline, once the pipeline or one of its sources has changed.
+        """
+        parts = frozenset(changed)
+        judged = tuple(f"{format_pipeline_part(name)}/" for name in find_judged_pipelines(config, parts))
+        left = frozenset(each for each in self._going_by[1] - parts if not each.startswith(judged))
+        self._going_by = (config, left)
 
     def __call__(self) -> Inventory:
         config, without = self._going_by
@@ -79,7 +86,7 @@ class InventoryReader:
         found = [
             unit
             for unit in list_apply_units(config, topics, assigned)
-            if without.isdisjoint((format_source_part(unit.source), format_pipeline_part(unit.pipeline)))
+            if without.isdisjoint(_name_parts(unit))
         ]
         return build_inventory(config, found, self._find_ids(frozenset(unit.topic for unit in found)))
 
@@ -89,6 +96,14 @@ class InventoryReader:
             self._ids = self._topics.fetch_topic_ids(sorted(topics))
             self._asked = (topics, self._clock())
         return self._ids
+
+
+def _name_parts(unit: ApplyUnitName) -> tuple[str, ...]:
+    """Return the parts of the configuration without which the unit does not run."""
+    parts = format_source_part(unit.source), format_pipeline_part(unit.pipeline)
+    if unit.table is None:
+        return parts
+    return *parts, format_table_part(unit.pipeline, unit.source, format_table_text(*unit.table))
 
 
 def build_inventory(config: Config, found: Sequence[ApplyUnitName], ids: Mapping[str, str]) -> Inventory:

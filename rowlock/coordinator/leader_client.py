@@ -31,8 +31,10 @@ UNHEARD_S = 6.0
 """Seconds to wait while no coordinator answers in any way, because they may be starting."""
 LEADER_RETRY_S = 0.3
 LEADER_REQUEST_TIMEOUT_S = 10.0
-RELOAD_REQUEST_TIMEOUT_S = 60.0
-"""Seconds that a reload may take: agents have half a minute to answer."""
+RELOAD_REQUEST_TIMEOUT_S = 90.0
+"""Seconds that a reload may take: the leader asks sources and targets, and agents have half a minute to
+answer.
+"""
 
 Json = dict[str, Any]
 

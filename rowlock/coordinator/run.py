@@ -30,8 +30,9 @@ from rowlock.secret_files import follow_secret_files
 from schemas.config.addresses import join_address, split_address
 from schemas.config.changes.handed import reload_config_file
 from schemas.config.changes.parts import compute_config_digest, compute_part_digests
-from schemas.config.changes.plan import ConfigPlan, plan_config_change
+from schemas.config.changes.plan import ConfigPlan, find_judged_pipelines, plan_config_change
 from schemas.config.model import Config, ConfigErrors, CoordinationConfig, KafkaConfig
+from schemas.findings import Finding
 from schemas.io.signals import stopped_by_signals
 
 if TYPE_CHECKING:
@@ -43,6 +44,14 @@ _LOG = structlog.get_logger()
 
 FollowConfig = Callable[[Config, Collection[str]], None]
 """Takes each new configuration, and the parts that differ from before. Never waits."""
+
+
+CheckPipelines = Callable[[Config, Collection[str]], Sequence[Finding]]
+"""(configuration, pipelines) → the errors for which a start would leave out tables of the pipelines."""
+
+
+def _list_no_errors(_config: Config, _pipelines: Collection[str]) -> Sequence[Finding]:
+    return ()
 
 
 class ActiveConfiguration:
@@ -57,9 +66,13 @@ class ActiveConfiguration:
         config: Config,
         followers: Sequence[FollowConfig],
         on_taken: Callable[[Config], None] | None = None,
+        check_pipelines: CheckPipelines = _list_no_errors,
     ) -> None:
-        """`on_taken(config)` is called after a new configuration is adopted."""
+        """`on_taken(config)` is called after a new configuration is adopted. `check_pipelines` judges a file
+        before a reload.
+        """
         self._held, self._followers, self._on_taken = config, followers, on_taken
+        self._check_pipelines = check_pipelines
         self._found: tuple[str, Config, ConfigPlan] | None = None
         self._mutex = threading.Lock()
 
@@ -67,6 +80,19 @@ class ActiveConfiguration:
     def config(self) -> Config:
         """The present configuration."""
         return self._held
+
+    def read_checked_file(self) -> FoundConfiguration:
+        """Like `read_file`, for a reload: the file is refused, too, if a start would leave out tables or
+        pipelines that it changes.
+        """
+        found = self.read_file()
+        read = None if self._found is None else self._found[1]
+        if read is not None and (judged := find_judged_pipelines(read, found.changed)):
+            errors = self._check_pipelines(read, judged)
+            if errors:
+                self._found = None
+                raise ConfigurationRefusedError(tuple(str(each) for each in errors))
+        return found
 
     def read_file(self) -> FoundConfiguration:
         """Read the file and keep its content for `adopt_config`. Raises ConfigurationRefusedError."""
@@ -178,6 +204,7 @@ def run_coordinator(
     or_any_port: bool = False,
     without: Sequence[str] = (),
     on_taken: Callable[[Config], None] | None = None,
+    check_pipelines: CheckPipelines = _list_no_errors,
 ) -> int:
     """Serve until SIGTERM or SIGINT, and return the exit code. Raises CommandError if it cannot begin, or
     cannot go on without its control topic.
@@ -185,13 +212,15 @@ def run_coordinator(
     `copies`: stores requests for copies. `followers`: follow the configuration in addition to the
     coordinator itself. `or_any_port`: REST uses a free port if the configured one is
     taken. `without`: see rowlock.coordinator.inventory. `on_taken(config)` is called when another
-    configuration becomes active.
+    configuration becomes active. `check_pipelines` judges a file before a reload.
     """
     settings = config.coordination
     with stopped_by_signals() as stop:
         listening, address = listen_for_rest(settings, or_any_port=or_any_port)
         inventory, fences = InventoryReader(config, without=without), UnitFencer(config)
-        held = ActiveConfiguration(config, (inventory.use_config, fences.use_config, *followers), on_taken)
+        held = ActiveConfiguration(
+            config, (inventory.use_config, fences.use_config, *followers), on_taken, check_pipelines
+        )
         coordinator = Coordinator(build_server_config(settings, name), config.kafka, inventory, fences, held)
         try:
             coordinator.start(rest=settings.get_reachable_address(address))

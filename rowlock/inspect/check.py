@@ -47,10 +47,14 @@ from rowlock.inspect.checks.flows import (
     TargetPlace,
     group_flows,
     list_flows,
-    yield_mixed_row_findings,
     yield_rename_findings,
 )
 from rowlock.inspect.checks.label_check import yield_ambiguous_row_findings
+from rowlock.inspect.checks.pipeline_check import (
+    attach_shared_scope,
+    yield_route_findings,
+    yield_shared_table_findings,
+)
 from rowlock.inspect.checks.unit_definitions import (
     UnitDefinitions,
     find_judged_definition,
@@ -228,28 +232,20 @@ def _yield_target_findings(
     applied: list[tuple[str, str]],
 ) -> Iterator[ScopedFinding]:
     """Note in `applied` the topics that targets have applied, as (target, topic)."""
-    by_place = group_flows(found)
     for name, options in config.pipelines.items():
         mine = [flow for flow in found if flow.pipeline == name]
-        # otherwise the missing tables are the finding
-        if not mine and all(tables[source] for source in options.sources):
-            where = config.find_line("pipelines", name, "routes")
-            seen = f"pipeline {name}: no route takes any table of its sources"
-            yield ScopedFinding(
-                _build_finding(where, seen, "correct `from` of its routes"), FindingScope.PIPELINE, name
-            )
-        for flow in mine:
-            mixed = yield_mixed_row_findings(config, by_place[flow.place])
-            yield from attach_scope(FindingScope.PIPELINE, name, mixed)
         found_renames = yield_rename_findings(config, name, mine)
         yield from attach_scope(FindingScope.SETTING, name, found_renames)
         target = options.target
         try:
             session = open_target(config.targets[target], name="rowlock check")
         except ConsumerError as error:
+            yield from yield_route_findings(config, name, mine, group_flows(found), tables)
             yield ScopedFinding(_build_unasked_finding(config, target, error), FindingScope.TARGET, target)
             continue
         try:
+            by_place = group_flows(found, session.table_names)
+            yield from yield_route_findings(config, name, mine, by_place, tables)
             hidden = frozenset[TablePlace]()
             if not find_target_kind(config.targets[target].type).batches:
                 yield from attach_scope(
@@ -326,7 +322,7 @@ def _judge_target_tables(
     """
     reported: set[Finding] = set()
     for flow in mine:
-        for each in _judge_flow(config, flow, by_place[flow.place], session, units):
+        for each in _judge_flow(config, flow, by_place[flow.place], session, units, flows=len(mine)):
             if each.finding not in reported:
                 reported.add(each.finding)
                 yield each
@@ -338,9 +334,12 @@ def _judge_flow(
     feeding: list[TableFlow],
     session: UnitTarget,
     units: UnitDefinitions,
+    *,
+    flows: int,
 ) -> Iterator[ScopedFinding]:
     """Judge one flow. Findings that a unit makes itself at its takeover affect the table; those about
-    other sources, the pipeline. `feeding`: all flows with its place.
+    other sources, all tables with its place. `feeding`: the flows to that place; `flows`: the number of all
+    flows of the pipeline.
     """
     expected = build_desired_table(flow.table, flow.routed)
     if flow.routed.topic is not None:
@@ -353,10 +352,8 @@ def _judge_flow(
     own += yield_unfollowed_change_findings(flow, defined, session)
     yield from attach_scope(FindingScope.TABLE, flow.target, own)
     if len(feeding) > 1:
-        shared = judge_target_table(session, defined, flow.routed, sources=len(feeding))
-        yield from attach_scope(
-            FindingScope.PIPELINE, flow.pipeline, [each for each in shared if each not in own]
-        )
+        more = yield_shared_table_findings(flow, feeding, session, defined, own)
+        yield from attach_shared_scope(config, flow.pipeline, feeding, more, flows=flows)
     if (
         not config.pipelines[flow.pipeline].create_tables
         and session.read_table(expected.db, expected.name) is None

@@ -10,7 +10,7 @@ present row.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
@@ -37,6 +37,7 @@ from consumer.targets.base import UnitTarget
 from consumer.targets.batches import BatchFenced, BatchTarget, ProgressChange
 from consumer.targets.session import SqlSession
 from rowlock.errors import CommandError
+from rowlock.inspect.near_names import propose_names
 from rowlock.views.target import read_known_topics, target_session
 from schemas.config.kinds.targets import find_target_kind
 from schemas.config.model import Config
@@ -200,6 +201,41 @@ def format_quarantine_lines(entries: Sequence[QuarantinedEvent]) -> list[str]:
         f"{entry.held.key}: {entry.held.error}{' (a key sweep decides on it)' if entry.uncertain else ''}"
         for entry in entries
     ]
+
+
+def require_known_selection(config: Config, selection: EntrySelection) -> None:
+    """Raise CommandError if a selection names a pipeline or topic that does not exist, or a key that is not
+    held: a typing error must not look as if everything were done.
+    """
+    if selection.pipeline is not None and selection.pipeline not in config.pipelines:
+        raise CommandError(
+            f"there is no pipeline {selection.pipeline!r}",
+            propose_names(selection.pipeline, config.pipelines),
+        )
+    if selection.topic is not None:
+        topics = _list_topics(config, selection.pipeline)
+        if selection.topic not in topics:
+            raise CommandError(
+                f"no unit applies a topic {selection.topic!r}", propose_names(selection.topic, topics)
+            )
+    if selection.key is not None:
+        within = replace(selection, key=None)
+        keys = [each.held.key for each in list_quarantined_events(config) if within.matches_entry(each)]
+        if selection.key not in keys:
+            raise CommandError(
+                f"no held event has the key {selection.key!r}",
+                f"{propose_names(selection.key, keys)} (`rowlock quarantine list` shows all)",
+            )
+
+
+def _list_topics(config: Config, pipeline: str | None) -> set[str]:
+    """Return the topics that targets have units for. `pipeline`: only of this one."""
+    topics = set[str]()
+    for name, options in config.pipelines.items():
+        if pipeline in (None, name):
+            with target_session(config.targets[options.target], options.target, "quarantine") as session:
+                topics |= read_known_topics(session, name)
+    return topics
 
 
 def resolve_quarantine(config: Config, how: str, selection: EntrySelection) -> ResolveOutcome:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from schemas.config.changes.parts import format_table_part
 from schemas.config.model import PipelineConfig
 from schemas.findings import Finding
 
@@ -21,6 +22,7 @@ class FindingScope(Enum):
     SOURCE = "source"
     TARGET = "target"
     PIPELINE = "pipeline"
+    SHARED = "shared"  # tables of a pipeline whose rows would be mixed in one target table or topic
     TABLE = "table"
     SETTING = "setting"  # a key of the configuration that has no effect
 
@@ -33,6 +35,8 @@ class ScopedFinding:
     scope: FindingScope
     name: str = ""
     """The name of the source, target or pipeline; for a table, of the one in which it is found."""
+    tables: tuple[tuple[str, str], ...] = ()
+    """Of SHARED: (source, "db.table") of the tables that the pipeline must not apply."""
 
     @property
     def is_error(self) -> bool:
@@ -85,21 +89,20 @@ def explain_refused_start(
 
 
 def list_not_started(found: Iterable[ScopedFinding], debezium: Iterable[str]) -> list[str]:
-    """Return what must not be started, as "source/NAME" and "pipeline/NAME", because no process would
-    check it again before it runs.
+    """Return what must not be started, as "source/NAME", "pipeline/NAME" and "pipeline/NAME/SOURCE/DB.TABLE",
+    because no process would check it again before it runs.
 
     A source that rowlock captures (`debezium`: the others) is checked by its own capture repeatedly, and
     starts once the problem is solved.
     """
     others = set(debezium)
-    names = [
-        f"{each.scope.value}/{each.name}"
-        for each in found
-        if each.is_error
-        and (
-            each.scope is FindingScope.PIPELINE or (each.scope is FindingScope.SOURCE and each.name in others)
-        )
-    ]
+    names: list[str] = []
+    for each in found:
+        if not each.is_error:
+            continue
+        if each.scope is FindingScope.PIPELINE or (each.scope is FindingScope.SOURCE and each.name in others):
+            names.append(f"{each.scope.value}/{each.name}")
+        names += [format_table_part(each.name, *table) for table in each.tables]
     return list(dict.fromkeys(names))
 
 
@@ -121,6 +124,12 @@ def _describe_consequence(each: ScopedFinding) -> str:
             return f"nothing is applied to target {each.name} until this is corrected; the others continue"
         case FindingScope.PIPELINE:
             return f"pipeline {each.name} does not run until this is corrected; the others continue"
+        case FindingScope.SHARED:
+            tables = " and ".join(f"{source}:{table}" for source, table in each.tables)
+            return (
+                f"pipeline {each.name} does not apply {tables} until this is corrected; all other tables "
+                "continue"
+            )
         case FindingScope.SETTING:
             return f"{each.finding.place} has no effect until this is corrected"
         case _:

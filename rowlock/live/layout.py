@@ -45,7 +45,7 @@ def build_screen(figures: LiveFigures, width: int, height: int) -> RenderableTyp
         _format_copies(figures.copies, most),
         _format_troubles(figures.troubles, most),
     ):
-        parts += _build_list(header, lines, is_narrow=is_narrow)
+        parts += _build_list(header, lines, width, is_narrow=is_narrow)
     parts += [_build_note(each, "yellow") for each in _cut_problems(figures.problems, most)]
     parts.append(_build_note(format_foot(figures), "dim"))
     return Group(*parts)
@@ -78,20 +78,33 @@ def _build_note(text: str, style: str) -> Text:
     return Text(text, style=style, no_wrap=True, overflow="ellipsis")
 
 
-def _build_list(header: Line, lines: Sequence[Line], *, is_narrow: bool) -> list[RenderableType]:
-    """Return a table without borders; nothing if it has no lines."""
+def shorten_middle(text: str, most: int) -> str:
+    """Return a name with at most `most` characters. More of its end stays: names are told apart by it."""
+    if len(text) <= most:
+        return text
+    tail = (most - 1) * 2 // 3
+    return f"{text[: most - 1 - tail]}…{text[-tail:]}"
+
+
+def _build_list(header: Line, lines: Sequence[Line], width: int, *, is_narrow: bool) -> list[RenderableType]:
+    """Return a table without borders; nothing if it has no lines. The names in its first column take at most
+    half of the terminal's `width`.
+    """
     if not lines:
         return []
     shown = min(3, len(header)) if is_narrow else len(header)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for name in header[:shown]:
+    for at, name in enumerate(header[:shown]):
         # Only the columns that may be wrapped lose width on a narrow terminal; their cells are cut instead.
         is_number = name in _NUMBERS
         table.add_column(
-            Text(name, no_wrap=True), justify="right" if is_number else "left", no_wrap=is_number
+            Text(name, no_wrap=True),
+            justify="right" if is_number else "left",
+            no_wrap=is_number or at == 0,
         )
-    for line in lines:
-        table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in line[:shown]))
+    for first, *rest in lines:
+        cells = (shorten_middle(first, width // 2), *rest)
+        table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in cells[:shown]))
     return [table]
 
 

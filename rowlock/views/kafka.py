@@ -43,6 +43,18 @@ _NOT_KNOWN_YET = (KafkaError._UNKNOWN_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE
 
 
 @dataclass(frozen=True, slots=True)
+class KafkaContents:
+    """A Kafka cluster, and what it has of a system."""
+
+    cluster_id: str
+    brokers: int
+    topics: tuple[str, ...]
+    """The topics with the system's prefix, sorted."""
+    sources: tuple[str, ...]
+    """The sources that were captured into topics with this prefix, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
 class OffsetSpan:
     """The offsets of a topic: [low, high)."""
 
@@ -78,6 +90,16 @@ class KafkaView:
     def list_topics(self) -> list[str]:
         with self._translate_errors():
             return list(self._client.list_topics(timeout=scale_timeout(KAFKA_VIEW_TIMEOUT_S)).topics)
+
+    def read_contents(self) -> KafkaContents:
+        """Return which cluster it is, and what it already has of this prefix."""
+        with self._translate_errors():
+            found = self._client.list_topics(timeout=scale_timeout(KAFKA_VIEW_TIMEOUT_S))
+        begin = f"{self._prefix}."
+        topics = sorted(name for name in found.topics if name.startswith(begin))
+        captured = {name.removeprefix(begin).partition(".")[0]: name for name in topics}
+        sources = (name for name in captured if format_watermark_topic(self._prefix, name) in topics)
+        return KafkaContents(str(found.cluster_id), len(found.brokers), tuple(topics), tuple(sorted(sources)))
 
     def list_brokers(self) -> list[tuple[str, int]]:
         """Return host and port of each broker, as clients connect to it."""

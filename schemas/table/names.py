@@ -4,9 +4,9 @@
 With 1 the server stores all names in lower case; with 2 it stores them as given and compares them in
 lower case, and its log has them in lower case; with 0 they are compared as they are. So there is one
 form to compare and to store names in: `NameRules.normalize_table`. It does not apply to a source's
-names of columns and routines, which are never case-sensitive. Names of a target's columns compare by
-`NameRules.fold_name`: case-sensitively in PostgreSQL, otherwise (tried on MySQL 9.7 and MariaDB 11.4)
-in lower case, with accents.
+names of columns and routines, which are never case-sensitive. A target has rules of its own for its
+tables (`UnitTarget.table_names`) and for their columns: PostgreSQL compares both as they are; MySQL's
+column names compare (tried on MySQL 9.7 and MariaDB 11.4) in lower case, with accents.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from deploy.embedded.services import Kafka
 from rowlock.cli import main
 from schemas.config.model import load_config
+from schemas.io.refused_logins import REFUSED_LOGINS
 from tests.kits.targets import Target, fresh
 from tests.kits.terminal import Terminal
 
@@ -115,6 +116,39 @@ def test_printed_statements_are_all_that_is_missing(first: FirstHour) -> None:
     assert read.tables == [f"{first.database}.*", f"!{first.database}.audit"]
     assert "copies 2 tables" in result.stdout
     assert "neither a primary key" in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize("first", PAIRS, indirect=True, ids="-".join)
+def test_printed_statements_create_a_user_that_does_not_exist(first: FirstHour) -> None:
+    new = f"{first.user}n"
+    urls = [first.url(side, new) for side in ("source", "target")]
+    try:
+        for _ in range(6):
+            if (result := first.init(*urls)).exit_code == 0:
+                break
+            if result.exit_code == 2:
+                assert "it refuses user" in result.stdout, result.output
+                create_user(first, result.stdout)
+                REFUSED_LOGINS._logins.clear()  # the next `init` is another process
+            else:
+                assert first.run_statements(result.stdout), result.stdout
+        assert result.exit_code == 0, result.output
+        assert "; it has no topics with the prefix rowlock" in result.stdout
+    finally:
+        first.source.execute(f"DROP USER IF EXISTS `{new}`@`%`")
+        if first.target.kind == "postgres":
+            first.target.sql(f'DROP OWNED BY "{new}" CASCADE')
+            first.target.sql(f'DROP ROLE "{new}"')
+        else:
+            first.target.sql(f"DROP USER IF EXISTS `{new}`@`%`")
+
+
+def create_user(first: FirstHour, output: str) -> None:
+    """Run the printed statements as an administrator."""
+    [(side, block)] = re.findall(r"^(source|target) .*still missing:\n((?:  .*\n)+)", output, re.MULTILINE)
+    for each in block.splitlines():
+        statement = each.partition(";")[0].strip().replace("'PASSWORD'", f"'{PASSWORD}'")
+        first.source.execute(statement) if side == "source" else first.target.sql(statement)
 
 
 @pytest.mark.parametrize("first", PAIRS[:2], indirect=True, ids="-".join)

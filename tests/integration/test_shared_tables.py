@@ -324,9 +324,9 @@ def test_a_source_that_joins_while_another_one_s_statement_runs_looks_at_the_tab
     looked: list[Table] = []
 
     def prepared(
-        spec: UnitSpec, session: SqlSession, stored: StoredDefinition, *, first: bool
+        spec: UnitSpec, session: SqlSession, stored: StoredDefinition, *, first: bool, **more: Any
     ) -> ActiveDefinition:
-        found = spec_of_unit.resolve_definition(spec, session, stored, first=first)
+        found = spec_of_unit.resolve_definition(spec, session, stored, first=first, **more)
         if spec.source == "east" and not looked:
             looked.append(found.real)
             new = added(north.table, replace(column("n"), nullable=False))

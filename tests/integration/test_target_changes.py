@@ -3,6 +3,7 @@ once they are undone."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,11 @@ def a_dropped_table_stops_with_a_remedy_that_loses_nothing(system: WholeRun) -> 
         found = await_stop(system, pipeline, "dropped")
         assert "no longer exists, nor the rows that were applied to it" in found["reason"]
         assert found["remedy"].startswith("restore it, or rowlock copy")
+    began = time.monotonic()
+    copied = system.invoke("copy", f"{system.db}.dropped", "--wait")
+    assert copied.exit_code == 0, copied.output
+    assert time.monotonic() - began < STOPPED_RETRY_S * 0.7, "its unit takes the copy when it begins"
+    system.arrives("SELECT * FROM dropped ORDER BY id", [(1, "one"), (2, "after")])
 
 
 def rights_that_are_revoked_and_given_back_need_nobody(system: WholeRun) -> None:

@@ -33,6 +33,7 @@ class Connection:
 
     transactional_ddl = False
     column_names = EXACT
+    table_names = EXACT
 
     def __init__(self, number: int, reported: Said) -> None:
         self._number, self._said = number, reported
@@ -85,6 +86,7 @@ class Stage:
         inputs = AttemptInputs(
             [[(1, b"one")]], self._read, find_begin=lambda *given: ("begin", *given),
             find_snapshot=lambda after: ("snapshot", after), is_assigned=lambda: self.expected,  # type: ignore[arg-type,return-value]
+            sharers=ANY,
         )  # fmt: skip
         self.threads = ThreadDriver(SPEC, self.connections, inputs, self.tables)
         self.batches = BatchDriver(SPEC, self.connections, inputs, self.tables)
@@ -95,7 +97,7 @@ class Stage:
         for name in ("resolve_definition", "load_active_definition", "explain_changed_table"):
             monkeypatch.setattr(driver, name, _telling(name))
         monkeypatch.setattr(
-            threads, "list_sharing_topics", lambda spec, units, source: ("sharing", units, source)
+            threads, "list_sharing_topics", lambda spec, units, source, _same: ("sharing", units, source)
         )
 
     def _read(self, start: int, upto: int) -> list[RecordSlice]:

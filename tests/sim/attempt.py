@@ -46,7 +46,7 @@ from tests.sim.wire import real_table, routes, table_there
 if TYPE_CHECKING:
     from tests.sim.world import PipelineSimulation
 
-UNUSED: Any = SimpleNamespace(column_names=EXACT)
+UNUSED: Any = SimpleNamespace(column_names=EXACT, table_names=EXACT)
 """The target's real table is in the spec, so that no session is asked for it."""
 SLICE = 3
 """Records that an attempt is given at a time."""
@@ -72,6 +72,7 @@ class Attempt(AttemptActors):
     """One task attempt over the topic up to offset `end` (exclusive)."""
 
     column_names = EXACT
+    table_names = EXACT
 
     def __init__(self, query: Query, begin: int, end: int) -> None:
         self.query, self.end = query, end

@@ -132,6 +132,7 @@ class Database:
     session."""
 
     column_names = EXACT
+    table_names = EXACT
 
     def __init__(self, *, transactional: bool) -> None:
         self.transactional = transactional
@@ -616,7 +617,7 @@ class Run(AttemptActors):
         return self.world.database.read_table(*resolve_target_place(self.spec, effect.source))
 
     def _read_sharers(self, effect: fx.ReadSharers) -> Sequence[str]:
-        return list_sharing_topics(self.spec, self.world.database.state.units, effect.source)
+        return list_sharing_topics(self.spec, self.world.database.state.units, effect.source, EXACT)
 
     def _next_slice(self, _effect: fx.NextSlice) -> RecordSlice | None:
         begin, self._at = self._at, min(self._at + 3, self.end)

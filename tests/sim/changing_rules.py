@@ -82,11 +82,13 @@ def _others_are_asked() -> Iterator[None]:
 
 @contextmanager
 def _others_are_waited_for() -> Iterator[None]:
-    def others(spec: Any, transaction: Any, routed: Any, **_: Any) -> Any:
+    def others(spec: Any, transaction: Any, routed: Any, same: Any, **_: Any) -> Any:
         if not routed.added:
             return {}
         place = (routed.schema, routed.table)
-        return in_target.find_sharers(transaction.lock_units(), spec.unit.topic, spec.routes, place)
+        return in_target.find_sharers(
+            transaction.lock_units(), spec.unit.topic, spec.routes, place, same=same
+        )
 
     with mock.patch.object(in_target, "_lock_sharers", others):
         yield

@@ -134,6 +134,7 @@ class FakeSession:
     """`lost`: its connection is; whatever is asked of it fails."""
 
     column_names = EXACT
+    table_names = EXACT
 
     def __init__(self, target: FakeTarget) -> None:
         self._target = target
@@ -166,9 +167,13 @@ class FakeSession:
     def list_unit_topics(self, pipeline: str) -> list[str]:
         return [self._target.topic] if self._target.state.lanes else []
 
-    def read_unit_states(self, pipeline: str) -> dict[str, UnitState]:
+    def read_unit_states(self, pipeline: str, topics: Sequence[str] | None = None) -> dict[str, UnitState]:
         state = self._target.state
-        return {**({self._target.topic: state.unit} if state.lanes else {}), **state.others}
+        found = {**({self._target.topic: state.unit} if state.lanes else {}), **state.others}
+        return {topic: each for topic, each in found.items() if topics is None or topic in topics}
+
+    def list_defined_topics(self, pipeline: str) -> list[str]:
+        return [name for name, state in self.read_unit_states(pipeline).items() if state.definition]
 
     def take_over(
         self,

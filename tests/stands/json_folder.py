@@ -190,11 +190,15 @@ class FolderProgress:
     def list_unit_topics(self, pipeline: str) -> list[str]:
         return sorted(path.name.removeprefix(f"{pipeline}.") for path in self._folder.glob(f"{pipeline}.*"))
 
-    def read_unit_states(self, pipeline: str) -> dict[str, UnitState]:
+    def read_unit_states(self, pipeline: str, topics: Sequence[str] | None = None) -> dict[str, UnitState]:
         return {
             topic: self.of(ApplyUnit(pipeline, topic)).last().state
             for topic in self.list_unit_topics(pipeline)
+            if topics is None or topic in topics
         }
+
+    def list_defined_topics(self, pipeline: str) -> list[str]:
+        return [name for name, state in self.read_unit_states(pipeline).items() if state.definition]
 
     def ping(self) -> bool:
         return self._folder.is_dir()
@@ -205,6 +209,8 @@ class FolderProgress:
 class JsonFolder(batches.KeysStoredVerbatim, FolderProgress):
     """`consumer.targets.batches.BatchTarget`. `refuses`: which rows it does not take; `paused`: called before
     a commit is linked."""
+
+    table_names = EXACT
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

@@ -74,6 +74,7 @@ class Judge:
             read_table_facts=lambda *_: TableFacts(),
             judge_new_table=lambda _: [],
             column_names=EXACT,
+            table_names=EXACT,
             find_missing_rights=lambda *_, **__: [],
             list_unit_topics=lambda _: list(self.units),
             read_progress=lambda unit, **_: ([], UnitState(self.units[unit.topic].encode(), None, None)),

@@ -11,11 +11,12 @@ import structlog
 from click import Command, Group
 from click.testing import CliRunner, Result
 
+from coordinator.control.codec import Candidate
 from rowlock.cli import main
 from rowlock.commands.needed_report import format_needed_changes
 from rowlock.errors import CommandError
 from rowlock.inspect.scopes import FindingScope, ScopedFinding, attach_scope
-from rowlock.processes.run import build_run_commands
+from rowlock.processes.run import build_agent_name, build_run_commands
 from schemas.config.model import Config
 from schemas.findings import Finding, format_copy_remedy
 
@@ -61,6 +62,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr("rowlock.inspect.check.list_scoped_findings", list_scoped_findings)
     monkeypatch.setattr("rowlock.inspect.headroom.measure_headroom", lambda _: ([], []))
+    monkeypatch.setattr("rowlock.coordinator.control_view.find_living_leader", lambda _: None)
     return prefixes
 
 
@@ -139,6 +141,26 @@ def test_a_missing_file_is_reported_with_who_named_it() -> None:
     assert by_option.exit_code == 2
     assert "ROWLOCK_CONFIG" not in by_option.stderr
     assert "nosuch.yaml: cannot be read: " in by_option.stderr
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_run_warns_of_a_running_system_that_it_would_join(
+    monkeypatch: pytest.MonkeyPatch, here: bool
+) -> None:
+    """A second folder with the same Kafka and prefix is easily made."""
+    name = build_agent_name() if here else "another"
+    leader = Candidate(name, "h:1", "h:2")
+    monkeypatch.setattr("rowlock.coordinator.control_view.find_living_leader", lambda _: leader)
+    monkeypatch.setattr("rowlock.processes.run.run_processes", lambda *_, **__: 0)
+    monkeypatch.setattr("rowlock.processes.spark_jars.provide_spark_jars", lambda: None)
+    ran = invoke("run", "-c", write_config("rowlock.yaml", "mine"))
+    assert ran.exit_code == 0, ran.output
+    assert (
+        f"warning: a system with the prefix mine runs on this Kafka: coordinator {name} leads it"
+        in ran.stderr
+    )
+    assert ("takes over the units of that run's agent" in ran.stderr) is here
+    assert ("joins that system" in ran.stderr) is not here
 
 
 @pytest.mark.parametrize("variable", [None, "v.yaml"])

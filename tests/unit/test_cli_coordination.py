@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from rich.console import Console
 from structlog.testing import capture_logs
 
-from coordinator.control.codec import Candidate, Claim, Resigned
+from coordinator.control.codec import Beat, Candidate, Claim, Message, Resigned
 from coordinator.control.fold import ControlFold
 from coordinator.core.leader.state import (
     CancelMove,
@@ -208,6 +208,25 @@ def test_who_leads_by_the_control_topic(
     assert closed
 
 
+@pytest.mark.parametrize(("later", "lives"), [([Beat(0)], True), ([], False), ([Resigned(0)], False)])
+def test_a_leader_lives_if_it_writes_while_it_is_watched(
+    later: list[Message], lives: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fold, pending = ControlFold(), list(later)
+    fold.fold_message(0, Claim(Candidate("c", "h:1", "h:2"), "n"))
+
+    def read(self: object) -> ControlFold:
+        if reads.pop(0) and pending:
+            fold.fold_message(fold.end, pending.pop())
+        return fold
+
+    reads = [False, *[True] * 100]
+    monkeypatch.setattr(control_view.ControlView, "read_topic", read)
+    monkeypatch.setattr(control_view, "WATCH_POLL_S", 0.01)
+    found = control_view.find_living_leader(KafkaConfig(bootstrap=NOWHERE), 0.1)
+    assert (found is not None) is lives
+
+
 def test_rest_may_take_another_port_where_its_own_is_taken() -> None:
     """Two runs that start together find the same port free."""
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -254,6 +273,23 @@ def test_units_as_a_table(rowlock: Callable[..., Result], control: FakeControl) 
 def test_only_some_units(rowlock: Callable[..., Result]) -> None:
     shown = json.loads(rowlock("units list --agent a2 --output json").stdout)
     assert [each["unit"] for each in shown["units"]] == ["capture/b1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "seen"),
+    [
+        ("--agent a3", "there is no agent 'a3'; known: a1, a2"),
+        ("--pipeline nosuch", "there is no pipeline 'nosuch'; known: "),
+        ("--source nosuch", "there is no source 'nosuch'; known: "),
+    ],
+)
+def test_a_filter_for_what_does_not_exist_is_an_error(
+    rowlock: Callable[..., Result], control: FakeControl, words: str, seen: str
+) -> None:
+    control.units = ()
+    result = rowlock(f"units list {words}")
+    assert result.exit_code == 2
+    assert seen in result.stderr
 
 
 def test_agents_and_pipelines(rowlock: Callable[..., Result]) -> None:

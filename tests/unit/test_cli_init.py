@@ -5,20 +5,24 @@ from __future__ import annotations
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from coordinator.control.codec import Candidate
 from rowlock.cli import main
 from rowlock.commands import init_questions, init_report
 from rowlock.commands.init_questions import Questioner
 from rowlock.errors import CommandError
 from rowlock.inspect.first_config import server_survey
+from rowlock.inspect.first_config.new_user import list_new_user_statements
 from rowlock.inspect.first_config.server_survey import SurveyedServer, SurveyedSource
-from rowlock.inspect.first_config.server_url import ServerUrl
+from rowlock.inspect.first_config.server_url import SCHEMES, ServerUrl, Side
 from rowlock.inspect.first_config.table_choice import ListedTable, TableList
 from rowlock.inspect.scopes import FindingScope, ScopedFinding
+from rowlock.views.kafka import KafkaContents, KafkaView
 from schemas.config.model import Config, load_config
 from schemas.config.secrets import add_secret_place
 from schemas.findings import Finding
@@ -56,7 +60,14 @@ def init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: list[ScopedFind
     monkeypatch.setattr(server_survey, "require_target", lambda *_: None)
     monkeypatch.setattr(server_survey, "read_source", lambda *_: SurveyedSource(LISTED, []))
     monkeypatch.setattr(init_report, "list_scoped_findings", lambda _: found)
+    monkeypatch.setattr(init_report, "KafkaView", _NoKafka)
+    monkeypatch.setattr(init_report, "find_living_leader", lambda _: None)
     return lambda *words, **more: CliRunner().invoke(main, ["init", *words], **more)
+
+
+class _NoKafka:
+    def __init__(self, _: object) -> None:
+        raise CommandError("Kafka does not answer", "start the broker")
 
 
 def list_files(folder: Path) -> list[str]:
@@ -120,6 +131,96 @@ def test_errors_are_exit_2_and_write_nothing(
     assert result.exit_code == 2, result.output
     assert seen in result.stderr
     assert list_files(tmp_path) == []
+
+
+# --- Kafka
+
+
+def show_kafka_of(
+    monkeypatch: pytest.MonkeyPatch, init: Init, contents: KafkaContents, leader: Candidate | None = None
+) -> Result:
+    view = SimpleNamespace(read_contents=lambda: contents, close=lambda: None)
+    monkeypatch.setattr(init_report, "KafkaView", lambda _: view)
+    monkeypatch.setattr(init_report, "find_living_leader", lambda _: leader)
+    words = ("mysql://app:a%20b@branch1/bank", "kafka://b", "--yes", "--force", "--kafka", "k:1")
+    return init(*words)
+
+
+def test_the_kafka_cluster_is_named_with_what_it_has_of_the_prefix(
+    init: Init, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = show_kafka_of(monkeypatch, init, KafkaContents("cl-1", 1, (), ()))
+    assert "kafka: cluster cl-1 at k:1, 1 broker; it has no topics with the prefix rowlock\n" in shown.stdout
+    assert "warning" not in shown.stderr
+    used = KafkaContents("cl-1", 3, ("rowlock.b.watermark", "rowlock.control"), ("b",))
+    again = show_kafka_of(monkeypatch, init, used)
+    assert (
+        "3 brokers; it has already 2 topics with the prefix rowlock (sources captured into it: b)"
+        in again.stdout
+    )
+    assert "warning" not in again.stderr
+
+
+def test_a_source_that_was_captured_with_the_prefix_is_a_warning(
+    init: Init, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = KafkaContents("cl-1", 1, ("rowlock.branch1.watermark",), ("branch1",))
+    shown = show_kafka_of(monkeypatch, init, used)
+    assert (
+        "a source branch1 has been captured there: `rowlock run` goes on from its stored position"
+        in shown.stderr
+    )
+
+
+def test_a_running_system_with_the_prefix_is_a_warning(init: Init, monkeypatch: pytest.MonkeyPatch) -> None:
+    leader = Candidate("run-other", "h:1", "h:2")
+    shown = show_kafka_of(monkeypatch, init, KafkaContents("cl-1", 1, (), ()), leader)
+    assert (
+        "a system with the prefix rowlock runs on this Kafka: coordinator run-other leads it" in shown.stderr
+    )
+
+
+def test_contents_of_kafka_are_those_of_the_prefix() -> None:
+    topics = dict.fromkeys(["rl.b1.watermark", "rl.b1.bank.watermark", "rl.control", "rlx.b2.watermark"])
+    found = SimpleNamespace(cluster_id="c", brokers={1: None}, topics=topics)
+    view: Any = object.__new__(KafkaView)
+    view._prefix, view._bootstrap = "rl", "k:1"
+    view._client = SimpleNamespace(list_topics=lambda **_: found)
+    contents = view.read_contents()
+    assert contents == KafkaContents(
+        "c", 1, ("rl.b1.bank.watermark", "rl.b1.watermark", "rl.control"), ("b1",)
+    )
+
+
+# --- users and passwords
+
+
+def test_statements_that_create_the_user_are_printed_if_the_log_in_is_refused(
+    init: Init, logins: list[tuple[str, str]]
+) -> None:
+    """The server does not say whether the user exists."""
+    result = init("mysql://app:wrong@branch1/bank", "kafka://b", "--yes")
+    assert (result.exit_code, len(logins)) == (2, 1)
+    first, *statements = result.stdout.splitlines()
+    assert first.startswith("source branch1: it refuses user app. If there is no such user yet, an admin")
+    assert statements == [
+        "  CREATE USER `app`@`%` IDENTIFIED BY 'PASSWORD';",
+        "  GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO `app`@`%`;",
+        "  GRANT SELECT ON `bank`.* TO `app`@`%`;",
+    ]
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_each_kind_of_server_has_statements_for_a_new_user(side: Side) -> None:
+    for kind in set(SCHEMES[side].values()) - {"kafka"}:
+        first, *rest = list_new_user_statements(side, ServerUrl(kind, "h", user='a"`b', database="d"))
+        assert first.startswith("CREATE ")
+        assert "PASSWORD" in first
+        assert rest
+        assert all(each.startswith("GRANT ") for each in rest)
+        assert all("{" not in each for each in (first, *rest))
+        assert all(any(name in each for name in ('a""`b', 'a"``b', 'A""`B')) for each in (first, *rest))
+    assert list_new_user_statements("target", ServerUrl("kafka", "h")) == []
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 from msgspec import structs
 
 from consumer.attempt.spec import build_initial_layout
@@ -21,8 +23,10 @@ from consumer.tables.event_decoder import make_event_decoder, make_image_convert
 from consumer.tables.held_events import build_final_change, decode_quarantined_event
 from consumer.tables.router import TableRoute, build_desired_table, build_target_table, resolve_route
 from consumer.tables.stored import StoredDefinition
+from rowlock.cli import main
 from rowlock.errors import CommandError
 from rowlock.inspect import quarantine
+from rowlock.inspect.near_names import propose_names
 from rowlock.inspect.quarantine import (
     EntrySelection,
     QuarantinedEvent,
@@ -82,6 +86,75 @@ def held(offset: int, key: int, before: dict | None, after: dict | None, part: i
 
 def row(key: int, name: str) -> dict[str, object]:
     return {"id": key, "name": name}
+
+
+# --- the selection
+
+
+@pytest.fixture
+def two_units(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """A configuration, and a target with the units of two topics; one event is held."""
+    file = tmp_path / "rowlock.yaml"
+    file.write_text(
+        "kafka: {bootstrap: 'h:1'}\n"
+        "sources: {b1: {type: mariadb, host: h, user: u, password: p, tables: ['*.*']}}\n"
+        "targets: {hq: {type: postgres, host: h, user: u, password: p, database: d}}\n"
+        "pipelines: {to-hq: {sources: [b1], target: hq}}\n"
+    )
+
+    @contextlib.contextmanager
+    def target_session(*_: object) -> Any:
+        yield None
+
+    event = QuarantinedEvent("to-hq", "hq", "rowlock.b1.bank.acct", held(5, 1, None, row(1, "a")))
+    topics = {"rowlock.b1.bank.acct", "rowlock.b1.bank.card"}
+    monkeypatch.setattr(quarantine, "target_session", target_session)
+    monkeypatch.setattr(quarantine, "read_known_topics", lambda *_: topics)
+    monkeypatch.setattr(quarantine, "list_quarantined_events", lambda _: [event])
+    return file
+
+
+@pytest.mark.parametrize("how", [("skip", "--yes"), ("retry",)])
+@pytest.mark.parametrize(
+    ("selected", "seen"),
+    [
+        (("--pipeline", "to-hp"), "there is no pipeline 'to-hp': did you mean 'to-hq'?"),
+        (
+            ("--topic", "bank.acct"),
+            "no unit applies a topic 'bank.acct': did you mean 'rowlock.b1.bank.acct'?",
+        ),
+        (("--topic", "rowlock.b1.bank.cart"), "did you mean 'rowlock.b1.bank.card'"),
+        (("--key", '["b1",2]'), """no held event has the key '["b1",2]': did you mean '["b1",1]'?"""),
+        (("--topic", "rowlock.b1.bank.card", "--key", '["b1",1]'), "no held event has the key"),
+    ],
+)
+def test_a_selection_of_what_does_not_exist_is_an_error_with_what_is_like_it(
+    two_units: Path, how: tuple[str, ...], selected: tuple[str, ...], seen: str
+) -> None:
+    """Exit 0 would look as if the events had been dropped."""
+    result = CliRunner().invoke(main, ["quarantine", *how, *selected, "-c", str(two_units)])
+    assert result.exit_code == 2, result.output
+    assert seen in result.stderr
+
+
+def test_a_topic_without_held_events_is_no_error(two_units: Path) -> None:
+    words = ["quarantine", "retry", "--topic", "rowlock.b1.bank.card", "-c", str(two_units)]
+    result = CliRunner().invoke(main, words)
+    assert (result.exit_code, result.stdout) == (0, "no held event matches this selection\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "proposed"),
+    [
+        ("x", [], "known: none"),
+        ("zzz", ["a", "b", "c", "d", "e"], "known: a, b, c and 2 more"),
+        ("acct", ["rl.b1.bank.acct", "rl.b2.bank.acct", "rl.b3.bank.acct", "rl.b4.bank.acct"],
+         "did you mean 'rl.b1.bank.acct' or 'rl.b2.bank.acct' or 'rl.b3.bank.acct'?"),
+        ("Branch", ["branch1", "office"], "did you mean 'branch1'?"),
+    ],
+)  # fmt: skip
+def test_names_that_are_like_another_one_are_proposed(name: str, known: list[str], proposed: str) -> None:
+    assert propose_names(name, known) == proposed
 
 
 def test_the_last_image_counts() -> None:

@@ -315,6 +315,17 @@ def test_the_table_has_the_figures(read: Any) -> None:
     assert cells == ["p", TOPIC, "behind", "f.000003:103", "3/9", "6", "7.8 s", ""]
 
 
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_narrow_terminal_cuts_off_no_name(read: Any, width: int) -> None:
+    """Topics and tables are told apart by their ends."""
+    printed = io.StringIO()
+    table = build_unit_status_table(read(Seen([lane(0, 9)], stopped="the column x is missing: add it")))
+    Console(file=printed, width=width).print(table)
+    lines = [line.split("│")[2].strip() for line in printed.getvalue().splitlines() if line.startswith("│")]
+    assert "".join(lines) == TOPIC
+    assert "…" not in printed.getvalue()
+
+
 def test_of_a_source_of_debezium_s_only_its_topics_are_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

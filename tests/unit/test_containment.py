@@ -343,6 +343,7 @@ def test_a_stopped_unit_is_probed_with_its_table_and_copy(hands: UnitOperations)
     with hands._hands.borrow_connections() as target:
         pass
     target.get_connection(0).read_surroundings = lambda *_: "triggers"
+    hands._copies = SimpleNamespace(find_copy_offset=lambda _: None)  # type: ignore[assignment]
     unit, need = UnitRef(TOPIC, "b1", 1, "id"), CopyNeed(41, "gap")
     first = hands.probe_stopped(ProbeStopped(unit))
     target.state.unit = UnitState(StoredDefinition(account_table()).encode(), None, "stopped")
@@ -353,11 +354,24 @@ def test_a_stopped_unit_is_probed_with_its_table_and_copy(hands: UnitOperations)
     assert len({each.seen for each in (first, missing, there)}) == 3, "each change is seen"
     assert (there.message, there.begun) == (None, False)
     hands._copies = SimpleNamespace(  # type: ignore[assignment]
-        check_needed_copy=lambda *asked: CopyOutlook(asked == (unit, need, "why"), "a copy waits", 1)
+        check_needed_copy=lambda *asked: CopyOutlook(asked == (unit, need, "why"), "a copy waits", 1),
+        find_copy_offset=lambda _: None,
     )
     copied = hands.probe_stopped(ProbeStopped(unit, need, "why"))
     assert (copied.message, copied.begun) == ("a copy waits", True)
     assert copied.seen != there.seen
+
+
+def test_a_copy_that_a_person_requested_is_seen_by_a_unit_that_asked_for_none(hands: UnitOperations) -> None:
+    """Its target table was dropped, for example: the unit waits for a person, and would see the copy minutes
+    later."""
+    begins: list[int | None] = [None, 41, 41, 97]
+    hands._copies = SimpleNamespace(find_copy_offset=lambda _: begins.pop(0))  # type: ignore[assignment]
+    none, first, still, second = (
+        hands.probe_stopped(ProbeStopped(UnitRef(TOPIC, "b1", 1, "id"))).seen for _ in range(4)
+    )
+    assert first == still
+    assert len({none, first, second}) == 3
 
 
 def test_an_operation_passes_on_the_last_offset_of_its_topic() -> None:

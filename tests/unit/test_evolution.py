@@ -43,7 +43,7 @@ from consumer.targets.alterations import (
     RenameColumn,
     apply_alterations,
 )
-from consumer.targets.oracle.sql import COLUMN_NAMES
+from consumer.targets.oracle.sql import ORACLE_NAMES
 from schemas.table.model import ColumnType, Kind, Table
 from schemas.table.names import EXACT, NameRules
 from schemas.table.typemap import MYSQL_CATALOG, convert_postgres_type
@@ -712,12 +712,31 @@ def test_who_shares_a_target_table_is_told_by_definitions_and_routes() -> None:
         "rl.b2.bank.other": UnitState(StoredDefinition(other).encode(), None, None),
         "rl.b3.bank.acct": UnitState(None, None, None), "elsewhere": state,
     }  # fmt: skip
-    found = find_sharers(units, "rl.b1.bank.acct", routes, ("public", "acct"))
+    found = find_sharers(units, "rl.b1.bank.acct", routes, ("public", "acct"), same=EXACT)
     assert found == {"rl.b2.bank.acct": OTHERS}
     odd = {f"b1.b2.{topic}": each for topic, each in units.items()}  # a prefix may hold a source's name
-    assert find_sharers(odd, "b1.b2.rl.b1.bank.acct", routes, ("public", "acct")) == {
-        "b1.b2.rl.b2.bank.acct": OTHERS
+    found = find_sharers(odd, "b1.b2.rl.b1.bank.acct", routes, ("public", "acct"), same=EXACT)
+    assert found == {"b1.b2.rl.b2.bank.acct": OTHERS}
+
+
+@pytest.mark.parametrize(
+    ("same", "shared"), [(EXACT, False), (NameRules(folds=True), True), (ORACLE_NAMES, True)]
+)
+def test_a_target_table_is_shared_if_the_target_considers_its_names_equal(
+    same: NameRules, shared: bool
+) -> None:
+    """A copy that creates the table again takes the rows of the others."""
+    by_source = (("branch", "{source}"),)
+    routes = (
+        TableRoute("bank.acct", "public.acct", by_source),
+        TableRoute("bank.other", "PUBLIC.ACCT", by_source),
+    )
+    units = {
+        "rl.b1.bank.acct": UnitState(StoredDefinition(TABLE).encode(), None, None),
+        "rl.b1.bank.other": UnitState(StoredDefinition(replace(TABLE, name="other")).encode(), None, None),
     }
+    found = find_sharers(units, "rl.b1.bank.acct", routes, ("public", "acct"), same=same)
+    assert bool(found) is shared
 
 
 # --- what is stored
@@ -836,16 +855,16 @@ def test_a_spelling_that_the_server_does_not_keep_is_no_change(policy: SchemaCha
     refused."""
     new = renamed(TABLE, "note", "NOTE")
     renames = CHANGES(renamed={"note": "NOTE"})
-    assert planned(new, renames, policy, same=COLUMN_NAMES) == ChangePlan(
+    assert planned(new, renames, policy, same=ORACLE_NAMES) == ChangePlan(
         None, StoredDefinition(new, {"NOTE": "note"})
     )
     assert steps(
-        renamed(TABLE, "note", "Note"), CHANGES(renamed={"note": "Note"}), policy, same=COLUMN_NAMES
+        renamed(TABLE, "note", "Note"), CHANGES(renamed={"note": "Note"}), policy, same=ORACLE_NAMES
     ) == [RenameColumn("note", "Note")]
     anew = CHANGES(dropped=("note",), added=("NOTE",))
     with pytest.raises(CopyNeededError, match="does not distinguish from NOTE,"):
-        planned(new, anew, policy, same=COLUMN_NAMES)
-    assert planned(new, None, policy, rewrite=True, same=COLUMN_NAMES) == ChangePlan(
+        planned(new, anew, policy, same=ORACLE_NAMES)
+    assert planned(new, None, policy, rewrite=True, same=ORACLE_NAMES) == ChangePlan(
         None, StoredDefinition(new, {"NOTE": "note"})
     )
 

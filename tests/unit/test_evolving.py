@@ -153,7 +153,9 @@ def test_a_target_of_whole_batches_is_not_altered_and_says_so() -> None:
         unit=ApplyUnit("p", "rl.b1.bank.acct"), source="b1", epoch=1, topic_id="id", routes=routes, lanes=1
     )
     there = replace(TABLE, db="public")
-    session: Any = SimpleNamespace(read_table=lambda _schema, _table: there, column_names=EXACT)
+    session: Any = SimpleNamespace(
+        read_table=lambda _schema, _table: there, column_names=EXACT, table_names=EXACT
+    )
     with pytest.raises(TargetConfigError, match=r"public\.acct of .* needs 1 alterations"):
         build_unaltered_state(spec, session, asked)
 
@@ -165,7 +167,7 @@ def test_a_target_of_whole_batches_that_needs_nothing_goes_on_with_what_was_plan
         unit=ApplyUnit("p", "rl.b1.bank.acct"), source="b1", epoch=1, topic_id="id", routes=routes, lanes=1
     )
     session: Any = SimpleNamespace(
-        read_table=lambda _schema, _table: replace(TABLE, db="public"), column_names=EXACT
+        read_table=lambda _schema, _table: replace(TABLE, db="public"), column_names=EXACT, table_names=EXACT
     )
     state = build_unaltered_state(spec, session, asked)
     assert [each.stored.encode() for each in asked.found] == [state.definition]
@@ -1408,7 +1410,7 @@ def test_rows_are_lost_only_while_the_table_is_away(looks: list[Table | None], r
     routes = (TableRoute("bank.*", "public.{table}", (("branch", "{source}"),)),)
     spec: Any = SimpleNamespace(unit=ApplyUnit("p", "rl.branch1.bank.acct"), source="branch1", routes=routes)
     units = {"rl.branch2.bank.acct": UnitState(StoredDefinition(TABLE).encode(), None, None)}
-    session: Any = SimpleNamespace(read_table=lambda *_: next(left))
+    session: Any = SimpleNamespace(read_table=lambda *_: next(left), table_names=EXACT)
     transaction: Any = SimpleNamespace(
         lock_units=lambda: (did.append("locked"), units)[1], write_other=lambda topic, _: did.append(topic)
     )

@@ -393,7 +393,9 @@ def test_a_table_that_was_judged_at_the_take_over_is_not_asked_for_again() -> No
     def never(*_: object) -> None:
         raise AssertionError("asked again")
 
-    session: Any = SimpleNamespace(read_table=never, read_table_facts=never, column_names=EXACT)
+    session: Any = SimpleNamespace(
+        read_table=never, read_table_facts=never, column_names=EXACT, table_names=EXACT
+    )
     prepare_definition(
         session, StoredDefinition(SOURCE), source_name="b1", routes=ROUTES, create=False, real=real_table()
     )

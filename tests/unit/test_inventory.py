@@ -73,8 +73,24 @@ def test_what_a_start_leaves_out_has_no_apply_units(config: Config) -> None:
         build_capture_unit_name("b2"),
         build_apply_unit_name("q", "rowlock.b1.bank.acct"),
     }
+    left = {unit.unit for unit in InventoryReader(config, kafka, without=["pipeline/p/b1/bank.acct"])().units}
+    assert everything - left == {build_apply_unit_name("p", "rowlock.b1.bank.acct")}
     notified = build_run_commands(config, without=["pipeline/p"])["coordinator"]
     assert list(notified[-2:]) == ["--without", "pipeline/p"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "begins"), [("pipeline/p", True), ("source/b2", True), ("pipeline/q", False)]
+)
+def test_a_left_out_table_begins_once_its_pipeline_was_judged_again(
+    config: Config, changed: str, begins: bool
+) -> None:
+    """A reload judges a pipeline if it or one of its sources has changed."""
+    kafka = Kafka("rowlock.b1.bank.acct")
+    reader = InventoryReader(config, kafka, without=["pipeline/p/b1/bank.acct"])
+    reader.use_config(config, [changed])
+    units = {unit.unit for unit in reader().units}
+    assert (build_apply_unit_name("p", "rowlock.b1.bank.acct") in units) is begins
 
 
 @pytest.mark.parametrize(

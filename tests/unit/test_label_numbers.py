@@ -145,6 +145,7 @@ class Inspected:
     """A target whose table of accounts has a column `s` of a type."""
 
     column_names = EXACT
+    table_names = EXACT
 
     def __init__(self, type_: ColumnType) -> None:
         self._table = with_column(type_)

@@ -166,7 +166,9 @@ def test_a_table_that_several_units_write_is_as_it_was_read_or_is_looked_at_agai
         unit=ApplyUnit("p", "rl.b1.bank.acct"), source="b1", routes=routes(shared=True)
     )
     units = {"rl.b2.bank.acct": UnitState(StoredDefinition(TABLE).encode(), mark, None)}
-    session: Any = SimpleNamespace(read_table=lambda *place: (reported.append(f"{place}"), there)[1])
+    session: Any = SimpleNamespace(
+        read_table=lambda *place: (reported.append(f"{place}"), there)[1], table_names=EXACT
+    )
     transaction: Any = SimpleNamespace(lock_units=lambda: (reported.append("locked"), units)[1])
     with pytest.raises(TransientError, match=why) if why else nullcontext():
         require_table_unchanged(spec, session, transaction, RequireTableUnchanged(TABLE, REAL))
@@ -188,7 +190,7 @@ def test_a_unit_whose_rows_were_lost_meanwhile_follows_no_definition_but_that_of
     real = with_columns(TABLE, branch)
     unit = UnitState(StoredDefinition(TABLE, rows_missing=lost).encode(), None, None)
     written: list[UnitState] = []
-    session: Any = SimpleNamespace(read_table=lambda *_: real, column_names=EXACT)
+    session: Any = SimpleNamespace(read_table=lambda *_: real, column_names=EXACT, table_names=EXACT)
     transaction: Any = SimpleNamespace(
         lock_units=lambda: {"t": unit},
         write_unit=written.append,

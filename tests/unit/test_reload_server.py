@@ -152,6 +152,9 @@ class FakeConfiguration:
             raise ConfigurationRefusedError(self.refuses)
         return FoundConfiguration("new", PARTS, frozenset({"source/s"}))
 
+    def read_checked_file(self) -> FoundConfiguration:
+        return self.read_file()
+
     def adopt_config(self, digest: str) -> None: ...
 
     def catch_up(self, digest: str) -> None:

@@ -404,7 +404,7 @@ def test_other_units_of_the_table_are_asked_for_it_by_the_present_names() -> Non
         f"rl.{source}.bank.acct": SimpleNamespace(definition=named(id="old").encode())
         for source in ("b1", "b2")
     }
-    found = find_sharers(units, "rl.b1.bank.acct", (route(id="new"),), ("public", "acct"))
+    found = find_sharers(units, "rl.b1.bank.acct", (route(id="new"),), ("public", "acct"), same=EXACT)
     assert [table.key.columns for table in found.values()] == [("new",)]
 
 

@@ -109,6 +109,16 @@ def test_what_nobody_looks_at_again_is_kept_from_starting() -> None:
     assert list_not_started(found, debezium=["b2"]) == ["source/b2", "pipeline/p"]
 
 
+def test_mixed_tables_are_named_and_the_rest_of_their_pipeline_starts() -> None:
+    tables = (("b1", "bank.acct"), ("b1", "bank.two"))
+    found = ScopedFinding(error(FindingScope.SHARED).finding, FindingScope.SHARED, "p", tables)
+    assert not refused(found)
+    assert refused(found, all_needed=True)
+    assert list_not_started([found], []) == ["pipeline/p/b1/bank.acct", "pipeline/p/b1/bank.two"]
+    (said,) = list_consequences([found])
+    assert said.startswith("pipeline p does not apply b1:bank.acct and b1:bank.two until")
+
+
 def test_each_consequence_is_said_once() -> None:
     found = [
         error(FindingScope.SOURCE, "b1"),

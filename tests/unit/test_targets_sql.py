@@ -230,7 +230,7 @@ def test_the_end_of_a_transaction_is_reported_to_the_applier(
         link=SimpleNamespace(connect=lambda: None),
         books=BOOKS,
         fresh=None,
-        catalog=SimpleNamespace(column_names=EXACT),
+        catalog=SimpleNamespace(column_names=EXACT, table_names=EXACT),
         applier=applier,
         alterer=SimpleNamespace(transactional=True),
     )

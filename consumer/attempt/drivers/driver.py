@@ -28,6 +28,7 @@ from consumer.attempt.spec import (
 from consumer.errors import TransientError
 from consumer.ordering.model import LaneProgress, QuarantineEntry, UnitState
 from consumer.tables.definition import ActiveDefinition
+from consumer.tables.shared_tables import SharedTableReader
 from consumer.tables.target_checks import explain_changed_table
 from consumer.targets.base import UnitTarget
 from consumer.targets.session import SqlSession
@@ -81,6 +82,8 @@ class AttemptInputs:
     """Called during long operations; returns False once the unit should end here."""
     key_sweeps: MutableMapping[UnitAssignment, KeySweep] = field(default_factory=dict)
     """What the process remembers of units' key sweeps."""
+    sharers: SharedTableReader = field(default_factory=SharedTableReader)
+    """What the process remembers of other units of the pipeline."""
     watch_transaction: Callable[[UnitSpec, int, SqlSession], AbstractContextManager[None]] = (
         lambda _spec, _number, _session: nullcontext()
     )
@@ -178,7 +181,9 @@ class AttemptDriver(Generic[C]):
 
     def _prepare_definition(self, effect: fx.PrepareDefinition) -> ActiveDefinition:
         connection = self._connections.get_connection(0)
-        return resolve_definition(self._spec, connection, effect.stored, first=effect.first)
+        return resolve_definition(
+            self._spec, connection, effect.stored, first=effect.first, sharers=self._inputs.sharers
+        )
 
     def _explain_misfit(self, effect: fx.ExplainMisfit) -> Problem | None:
         spec, connection = self._spec, self._connections.get_connection(0)

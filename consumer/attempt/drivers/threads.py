@@ -153,8 +153,9 @@ class ThreadDriver(AttemptDriver[SqlSession]):
         return self._connections.get_connection(0).has_kept_rows(self._spec.unit)
 
     def _read_sharers(self, effect: fx.ReadSharers) -> Sequence[str]:
-        states = self._connections.get_connection(0).read_unit_states(self._spec.unit.pipeline)
-        return list_sharing_topics(self._spec, states, effect.source)
+        session = self._connections.get_connection(0)
+        states = session.read_unit_states(self._spec.unit.pipeline)
+        return list_sharing_topics(self._spec, states, effect.source, session.table_names)
 
     def _own_connection(self, _effect: fx.OwnConnection) -> int | None:
         session = self._connections.get_connection(0)

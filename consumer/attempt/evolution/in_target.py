@@ -53,10 +53,14 @@ def resolve_target_place(spec: UnitSpec, source: Table) -> tuple[str, str]:
     return routed.schema, routed.table
 
 
-def list_sharing_topics(spec: UnitSpec, units: dict[str, UnitState], source: Table) -> list[str]:
-    """Return the topics of the other units that write the target table of `source`."""
+def list_sharing_topics(
+    spec: UnitSpec, units: dict[str, UnitState], source: Table, same: NameRules
+) -> list[str]:
+    """Return the topics of the other units that write the target table of `source`. `same`: see
+    find_sharers.
+    """
     place = resolve_target_place(spec, source)
-    return sorted(find_sharers(units, spec.unit.topic, spec.routes, place))
+    return sorted(find_sharers(units, spec.unit.topic, spec.routes, place, same=same))
 
 
 def drop_target(spec: UnitSpec, session: UnitTarget, transaction: SqlTransaction, asked: DropTarget) -> None:
@@ -74,7 +78,7 @@ def lose_others(
     if session.read_table(routed.schema, routed.table) is not None:
         return  # the usual case: no unit's row is locked for it
     units = transaction.lock_units()
-    found = _find_unchanged_sharers(spec, units, routed)
+    found = _find_unchanged_sharers(spec, units, routed, session.table_names)
     if not found or session.read_table(routed.schema, routed.table) is not None:
         return  # a unit records that it has rows there once the table is created
     for topic in found:
@@ -95,7 +99,7 @@ def require_table_unchanged(
 ) -> None:
     """Carry out a RequireTableUnchanged."""
     routed = resolve_target(spec, asked.source)
-    _find_unchanged_sharers(spec, transaction.lock_units(), routed)
+    _find_unchanged_sharers(spec, transaction.lock_units(), routed, session.table_names)
     if session.read_table(routed.schema, routed.table) != asked.real:
         raise TableChangedError(
             f"target table {routed.schema}.{routed.table} was altered while rowlock read its definition for "
@@ -121,7 +125,7 @@ def follow_definition(
     """
     change = asked.change
     routed = resolve_target(spec, change.after)
-    others = _lock_sharers(spec, transaction, routed, rewrite=change.rewrite)
+    others = _lock_sharers(spec, transaction, routed, session.table_names, rewrite=change.rewrite)
     real = session.read_table(routed.schema, routed.table)
     if real is None:
         raise TargetConfigError.from_problem(
@@ -182,7 +186,12 @@ def _mark_change(transaction: SqlTransaction, asked: FollowDefinition, planned: 
 
 
 def _lock_sharers(
-    spec: UnitSpec, transaction: SqlTransaction, routed: ResolvedRoute, *, rewrite: bool = False
+    spec: UnitSpec,
+    transaction: SqlTransaction,
+    routed: ResolvedRoute,
+    same: NameRules,
+    *,
+    rewrite: bool = False,
 ) -> dict[str, Table]:
     """Return, by topic, the table that each other unit needs as its target table. The units' bookkeeping
     rows stay locked against concurrent changes.
@@ -194,13 +203,13 @@ def _lock_sharers(
     units = transaction.lock_units()
     if not rewrite:
         _refuse_lost(spec, units)
-    return _find_unchanged_sharers(spec, units, routed)
+    return _find_unchanged_sharers(spec, units, routed, same)
 
 
 def _find_unchanged_sharers(
-    spec: UnitSpec, units: dict[str, UnitState], routed: ResolvedRoute
+    spec: UnitSpec, units: dict[str, UnitState], routed: ResolvedRoute, same: NameRules
 ) -> dict[str, Table]:
-    found = find_sharers(units, spec.unit.topic, spec.routes, (routed.schema, routed.table))
+    found = find_sharers(units, spec.unit.topic, spec.routes, (routed.schema, routed.table), same=same)
     for topic in found:
         if units[topic].ddl is not None:
             raise TransientError(

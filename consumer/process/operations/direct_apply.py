@@ -30,6 +30,7 @@ from consumer.process.takeover import TakeoverResult
 from consumer.spark.pipeline import PipelineSettings
 from consumer.spark.worker import ConnectionCache
 from consumer.tables.definition import ActiveDefinition
+from consumer.tables.shared_tables import SharedTableReader
 from consumer.tables.source_tables import find_source_keys, read_definition
 from consumer.tables.stored import is_sweeping
 from consumer.units.messages import OperationFailed, RangeApplied, UnitTakenOver
@@ -69,6 +70,7 @@ class DirectApplier:
         self._reader = build_reader_settings(pipeline.bootstrap, pipeline.kafka_options)
         self._tables: dict[UnitAssignment, ActiveDefinition] = {}
         self._key_sweeps: dict[UnitAssignment, KeySweep] = {}
+        self._sharers = SharedTableReader()
         self._aborted: set[tuple[str, int]] = set()
         self._mutex = threading.Lock()
         self._taking = 0
@@ -263,6 +265,7 @@ class DirectApplier:
             key_sweeps=self._key_sweeps,
             is_assigned=lambda: (topic, assigned) not in self._aborted,
             watch_transaction=self._locks.watch_transaction,
+            sharers=self._sharers,
         )
 
     def _find_snapshot(self, spec: UnitSpec, after: int) -> TableSnapshot | None:

@@ -90,12 +90,24 @@ class TargetProbe:
             units = decode_unit_tables(
                 session.read_unit_states(self._pipeline.name), self._pipeline.config.sources
             )
-            self._units, self._units_read_at = group_by_target(units, routes), time.monotonic()
-        sharers = self._units.get((routed.schema, routed.table), {})
+            self._units = group_by_target(units, routes, session.table_names)
+            self._units_read_at = time.monotonic()
+        place = session.table_names.normalize_table((routed.schema, routed.table))
+        sharers = self._units.get(place, {})
         if sharers.keys() <= {unit.topic}:
             return None
         real = session.read_table(routed.schema, routed.table)
-        return None if real is None else find_shared_table_problem(real, routed, unit.topic, sharers, routes)
+        if real is None:
+            return None
+        return find_shared_table_problem(
+            real,
+            routed,
+            unit.topic,
+            sharers,
+            routes,
+            tables=session.table_names,
+            columns=session.column_names,
+        )
 
     def find_needed_copy(self, unit: UnitRef, definition: str | None, after: int) -> CopyNeededError | None:
         """Return the error of a unit whose target table lacks rows or names of columns; None otherwise.

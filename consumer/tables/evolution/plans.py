@@ -254,13 +254,18 @@ def _empty_there(goal: TargetGoal, before: StoredDefinition, real: Table, name: 
 
 
 def find_sharers(
-    units: Mapping[str, UnitState], topic: str, routes: Sequence[TableRoute], place: tuple[str, str]
+    units: Mapping[str, UnitState],
+    topic: str,
+    routes: Sequence[TableRoute],
+    place: tuple[str, str],
+    *,
+    same: NameRules,
 ) -> dict[str, Table]:
     """Return topic → required table, of the pipeline's other units that write the target table `place`.
 
-    `topic`: of this unit.
+    `topic`: of this unit; `same`: how the target compares names of tables.
     """
-    own = parse_topic_origin(topic)
+    own, at = parse_topic_origin(topic), same.normalize_table(place)
     found: dict[str, Table] = {}
     for other, state in units.items():
         origin = parse_topic_origin(other)
@@ -268,7 +273,7 @@ def find_sharers(
             continue
         stored = decode_stored(state.definition)
         routed = resolve_route(routes, origin[1], stored.table.db, stored.table.name)
-        if routed is not None and (routed.schema, routed.table) == place:
+        if routed is not None and same.normalize_table((routed.schema, routed.table)) == at:
             found[other] = build_stored_table(name_columns(stored, routed), routed)
     return found
 

@@ -15,6 +15,7 @@ from consumer.targets.session import SqlSession
 from schemas.findings import Finding
 from schemas.table.collations import describe_key_collations, is_not_coarser
 from schemas.table.model import Table, UniqueIndex
+from schemas.table.names import NameRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +60,16 @@ def check_table(
     except TargetConfigError as error:
         return [_build_refusal(expected, error)]
     if real is None:
-        shared = _check_shared_target(expected, added, sources) if sources > 1 else []
+        shared = _check_shared_target(expected, added, sources, session.column_names) if sources > 1 else []
         return shared + _check_new_table(session, expected)
     there = as_spelled(expected, real, added, session.column_names)
     case = _TableComparison(
         there, real, session.read_table_facts(expected.db, expected.name), added, leaves_out
     )
     found = [finding for rule in _RULES for finding in rule(case)]
-    return found + (_check_shared_target(real, added, sources) if sources > 1 else [])
+    if sources > 1:
+        found += _check_shared_target(real, added, sources, session.column_names)
+    return found
 
 
 def _check_new_table(session: UnitTarget, table: Table) -> list[Finding]:
@@ -117,7 +120,9 @@ def check_session(session: SqlSession, place: str) -> list[Finding]:
     return found
 
 
-def _check_shared_target(table: Table, added: tuple[str, ...], sources: int) -> list[Finding]:
+def _check_shared_target(
+    table: Table, added: tuple[str, ...], sources: int, same: NameRules
+) -> list[Finding]:
     """Return the findings about a table of several sources: each unique index needs an added column.
 
     Locks do not extend across topics, so only such a column keeps the rows of the sources apart.
@@ -135,7 +140,7 @@ def _check_shared_target(table: Table, added: tuple[str, ...], sources: int) -> 
             "every unique index of the table",
         )
         for index in (table.key, *table.unique)
-        if not set(added).intersection(index.columns)
+        if {*map(same.fold_name, added)}.isdisjoint(map(same.fold_name, index.columns))
     ]
 
 

@@ -63,6 +63,7 @@ class KafkaTarget(DefinitionlessTables, RoutedTopics):
 
     transactional_ddl = True
     column_names = EXACT
+    table_names = EXACT
 
     def __init__(self, *args: object, **options: object) -> None:
         super().__init__(*args, **options)

@@ -71,6 +71,16 @@ class MySqlTargetCatalog(KeyedReads):
         self._target = target
         self._link = link
         self._flavour = flavour
+        self._table_names: NameRules | None = None
+
+    @property
+    def table_names(self) -> NameRules:
+        """The rules of `lower_case_table_names`, which a server never changes."""
+        if self._table_names is None:
+            self._link.connect()
+            with self._link.translate_errors():
+                self._table_names = mysql_catalog.read_name_rules(self._link.raw)
+        return self._table_names
 
     def read_table(self, schema: str, name: str) -> Table | None:
         self._link.connect()

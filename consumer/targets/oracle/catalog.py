@@ -15,8 +15,8 @@ from consumer.targets.oracle import rights
 from consumer.targets.oracle.facts import read_table_facts
 from consumer.targets.oracle.numbering import render_numbering
 from consumer.targets.oracle.sql import (
-    COLUMN_NAMES,
     IDENTIFIER_BYTES,
+    ORACLE_NAMES,
     explain_column_name,
     explain_name,
     normalize_name,
@@ -78,7 +78,8 @@ class OracleTargetCatalog(KeyedReads):
     """Oracle's catalog; see `consumer.targets.dialect_components.TargetCatalog`."""
 
     quote = staticmethod(quote_identifier)
-    column_names: NameRules = COLUMN_NAMES
+    column_names: NameRules = ORACLE_NAMES
+    table_names: NameRules = ORACLE_NAMES
 
     def __init__(self, link: OracleLink) -> None:
         self._link = link

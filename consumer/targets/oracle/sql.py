@@ -27,9 +27,9 @@ def normalize_name(name: str) -> str:
     return name.upper() if name == name.lower() else name
 
 
-class ColumnNames(NameRules):
-    """The comparison of Oracle's column names: two are the same if `fold_name` returns one text for
-    both.
+class OracleNames(NameRules):
+    """The comparison of Oracle's names of schemas, tables and columns: two are the same if `fold_name`
+    returns one text for both.
 
     The data dictionary contains only that text, not the spelling of the statement.
     """
@@ -38,7 +38,7 @@ class ColumnNames(NameRules):
         return normalize_name(text)
 
 
-COLUMN_NAMES: NameRules = ColumnNames(folds=True, keeps_spelling=False)
+ORACLE_NAMES: NameRules = OracleNames(folds=True, keeps_spelling=False)
 
 
 def restore_spelling(name: str, place: str) -> str:

@@ -117,13 +117,18 @@ _LOGIN = {
 }
 
 
+_UNKNOWN_ROLE = re.compile(r'role ".*" does not exist')
+"""The refusal of a user by a server that asks this user for no password."""
+
+
 def parse_sqlstate(message: str) -> str:
     return next((state for text, state in _LOGIN.items() if re.search(text, message)), "")
 
 
 def is_refused_password(error: Exception) -> bool:
     """Return whether an error of connecting refuses user or password."""
-    return isinstance(error, psycopg.Error) and parse_sqlstate(str(error)) == LOGIN_REFUSED
+    refused = parse_sqlstate(str(error)) == LOGIN_REFUSED or _UNKNOWN_ROLE.search(str(error)) is not None
+    return isinstance(error, psycopg.Error) and refused
 
 
 def is_stale_plan(error: psycopg.Error) -> bool:

@@ -9,7 +9,7 @@ from consumer.errors import RefusedError
 from consumer.ordering.model import TargetTable
 from consumer.targets.sql import Fragment, Quote, qualify_table, render_after_key, render_up_to_key
 from schemas.table.model import Key
-from schemas.table.names import EXACT
+from schemas.table.names import EXACT, NameRules
 from schemas.values.packed import PackedSelect
 
 
@@ -20,6 +20,10 @@ class KeyedReads:
     column_names = EXACT
     render_after_key = staticmethod(render_after_key)
     render_up_to_key = staticmethod(render_up_to_key)
+
+    @property
+    def table_names(self) -> NameRules:
+        return EXACT
 
     def quote_table_name(self, table: TargetTable) -> str:
         return qualify_table(self.quote, table.schema, table.name)

@@ -38,6 +38,9 @@ class Configuration(Protocol):
     def read_file(self) -> FoundConfiguration:
         """Read the file and keep its content for `adopt_config`. Raises ConfigurationRefusedError."""
 
+    def read_checked_file(self) -> FoundConfiguration:
+        """Like `read_file`, for a reload: also refuse what a start would leave out. It asks servers."""
+
     def adopt_config(self, digest: str) -> None:
         """Use the configuration that was read last, if it has this digest. Never waits."""
 

@@ -4,7 +4,7 @@ kept apart. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -14,6 +14,7 @@ from consumer.tables.shared_topics import SHARED_TOPIC_REMEDY, explain_key_clash
 from schemas.config.model import Config
 from schemas.findings import Finding
 from schemas.table.model import Table
+from schemas.table.names import EXACT, NameRules
 from schemas.table.patterns import is_pattern_match
 
 TargetPlace = tuple[str, str, str]
@@ -47,12 +48,19 @@ def list_flows(config: Config, tables: dict[str, list[Table]]) -> list[TableFlow
     return out
 
 
-def group_flows(flows: Iterable[TableFlow]) -> dict[TargetPlace, list[TableFlow]]:
-    """Return the flows of each place in their order."""
+def group_flows(flows: Sequence[TableFlow], same: NameRules = EXACT) -> dict[TargetPlace, list[TableFlow]]:
+    """Return for each place its flows, and those of places that are the same table, in their order.
+
+    `same`: how the target compares names of tables.
+    """
     grouped: dict[TargetPlace, list[TableFlow]] = {}
-    for flow in flows:
-        grouped.setdefault(flow.place, []).append(flow)
-    return grouped
+    places = [(flow.place, flow) for flow in flows]
+    for (target, *table), flow in places:
+        grouped.setdefault((target, *same.normalize_table((table[0], table[1]))), []).append(flow)
+    return {
+        (target, schema, name): grouped[target, *same.normalize_table((schema, name))]
+        for (target, schema, name), _ in places
+    }
 
 
 def yield_rename_findings(config: Config, pipeline: str, flows: list[TableFlow]) -> Iterator[Finding]:

@@ -29,6 +29,11 @@ def format_pipeline_part(pipeline: str) -> str:
     return f"pipeline/{pipeline}"
 
 
+def format_table_part(pipeline: str, source: str, table: str) -> str:
+    """Return the name of one table of a pipeline's part. `table`: "db.table", see format_table_text."""
+    return f"{format_pipeline_part(pipeline)}/{source}/{table}"
+
+
 def collect_config_parts(config: Config) -> dict[str, tuple[BaseModel, ...]]:
     """Return part → the sections of the configuration that belong to it."""
     found: dict[str, tuple[BaseModel, ...]] = {

@@ -6,14 +6,18 @@ The comparison walks the fields of the models, so it includes new keys automatic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, SecretStr
 
-from schemas.config.changes.parts import collect_config_parts
+from schemas.config.changes.parts import (
+    collect_config_parts,
+    format_pipeline_part,
+    format_source_part,
+)
 from schemas.config.model import Config
 
 #: Sections that a running process depends on: connections, folders, addresses, the Spark session.
@@ -64,6 +68,18 @@ def plan_config_change(old: Config, new: Config) -> ConfigPlan:
     concerned = {part for part, sections in after.items() if before.get(part) != sections}
     refused = (f"{new.path}: {each}; this cannot change while rowlock runs: restart it" for each in fixed)
     return ConfigPlan(changes, frozenset(concerned), frozenset(set(before) - set(after)), tuple(refused))
+
+
+def find_judged_pipelines(config: Config, parts: Collection[str]) -> list[str]:
+    """Return the pipelines whose tables and routes a change of `parts` concerns: it is about their own part
+    or that of a source.
+    """
+    return [
+        name
+        for name, pipeline in config.pipelines.items()
+        if format_pipeline_part(name) in parts
+        or not {format_source_part(source) for source in pipeline.sources}.isdisjoint(parts)
+    ]
 
 
 def _yield_changes(place: str, old: Any, new: Any, *, hidden: bool = False) -> Iterator[ConfigChange]:

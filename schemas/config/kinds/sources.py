@@ -25,17 +25,38 @@ class SourceKind:
     """
     port: int = 0
     """The port that its servers usually listen on, the default of the section's `port`; 0: there is none."""
+    new_user: tuple[str, ...] = ()
+    """Templates of the statements that create rowlock's user (rowlock/inspect/first_config/new_user.py)."""
+    quote: str = '"'
+    """The quotation mark of names in `new_user`."""
 
 
-_BINLOG = SourceKind("producer.sources.binlog.binlog_source", "make_binlog_source", port=3306)
+def _describe_binlog_kind(*rights: str) -> SourceKind:
+    """Return a kind of server with MySQL's protocol; `rights`: those to read its log."""
+    return SourceKind(
+        "producer.sources.binlog.binlog_source",
+        "make_binlog_source",
+        port=3306,
+        new_user=(
+            "CREATE USER {user}@`%` IDENTIFIED BY '{password}';",
+            f"GRANT {', '.join(rights)} ON *.* TO {{user}}@`%`;",
+            "GRANT SELECT ON {tables} TO {user}@`%`;",
+        ),
+        quote="`",
+    )
+
 
 SOURCE_KINDS = {
-    "mysql": _BINLOG,
-    "mariadb": _BINLOG,
+    "mysql": _describe_binlog_kind("REPLICATION SLAVE", "REPLICATION CLIENT"),
+    "mariadb": _describe_binlog_kind("REPLICATION SLAVE", "BINLOG MONITOR", "SLAVE MONITOR"),
     "oracle": SourceKind(
         "producer.sources.oracle.source",
         "make_oracle_source",
         "producer.sources.oracle.view:make_oracle_view",
         port=1521,
+        new_user=(
+            'CREATE USER {USER} IDENTIFIED BY "{password}";',
+            "GRANT CREATE SESSION TO {USER};",
+        ),
     ),
 }

@@ -31,20 +31,52 @@ class TargetKind:
     """
     port: int = 0
     """The port that its servers usually listen on, the default of the section's `port`; 0: there is none."""
+    new_user: tuple[str, ...] = ()
+    """Templates of the statements that create rowlock's user (rowlock/inspect/first_config/new_user.py)."""
+    quote: str = '"'
+    """The quotation mark of names in `new_user`."""
 
 
-_MYSQL = ("consumer.targets.mysql.dialect", ("sqlalchemy.dialects.mysql.pymysql",))
+def _describe_mysql_kind(attribute: str, *more: str) -> TargetKind:
+    """Return a kind of server with MySQL's protocol; `more`: further statements for a new user."""
+    return TargetKind(
+        "consumer.targets.mysql.dialect",
+        attribute,
+        ("sqlalchemy.dialects.mysql.pymysql",),
+        port=3306,
+        new_user=(
+            "CREATE USER {user}@`%` IDENTIFIED BY '{password}';",
+            "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, TRIGGER ON {tables} TO {user}@`%`;",
+            "GRANT PROCESS ON *.* TO {user}@`%`;",
+            *more,
+        ),
+        quote="`",
+    )
+
 
 TARGET_KINDS = {
-    "mysql": TargetKind(_MYSQL[0], "MYSQL", _MYSQL[1], port=3306),
-    "mariadb": TargetKind(_MYSQL[0], "MARIADB", _MYSQL[1], port=3306),
+    "mysql": _describe_mysql_kind("MYSQL", "GRANT SELECT ON performance_schema.* TO {user}@`%`;"),
+    "mariadb": _describe_mysql_kind("MARIADB"),
     "postgres": TargetKind(
         "consumer.targets.postgres.dialect",
         "POSTGRES",
         ("sqlalchemy.dialects.postgresql.psycopg",),
         port=5432,
+        new_user=(
+            "CREATE ROLE {user} LOGIN PASSWORD '{password}';",
+            "GRANT CONNECT, TEMPORARY ON DATABASE {database} TO {user};",
+            "GRANT CREATE, USAGE ON SCHEMA public TO {user};  -- in the database {database}",
+        ),
     ),
-    "oracle": TargetKind("consumer.targets.oracle.dialect", "ORACLE", port=1521),
+    "oracle": TargetKind(
+        "consumer.targets.oracle.dialect",
+        "ORACLE",
+        port=1521,
+        new_user=(
+            'CREATE USER {USER} IDENTIFIED BY "{password}" QUOTA UNLIMITED ON users;',
+            "GRANT CREATE SESSION, CREATE TABLE, CREATE SEQUENCE TO {USER};",
+        ),
+    ),
     "kafka": TargetKind("consumer.targets.kafka.dialect", "KAFKA", batches=True, events=True),
 }
 

@@ -50,13 +50,18 @@ class ProgressTopicUnits:
     def list_unit_topics(self, pipeline: str) -> list[str]:
         return self._progress.read_new_records().list_unit_topics(pipeline)
 
-    def read_unit_states(self, pipeline: str) -> dict[str, UnitState]:
-        """See consumer.targets.base.EventTables."""
+    def read_unit_states(self, pipeline: str, topics: Sequence[str] | None = None) -> dict[str, UnitState]:
+        """See consumer.targets.base.UnitTarget."""
         known = self._progress.read_new_records()
         return {
             topic: known.get_unit(ApplyUnit(pipeline, topic)).state
             for topic in known.list_unit_topics(pipeline)
+            if topics is None or topic in topics
         }
+
+    def list_defined_topics(self, pipeline: str) -> list[str]:
+        """See consumer.targets.base.UnitTarget."""
+        return [name for name, state in self.read_unit_states(pipeline).items() if state.definition]
 
     def find_topic_writers(self, unit: ApplyUnit, topic: str) -> dict[str, tuple[UnitState, int]]:
         """See consumer.targets.base.EventTables."""
