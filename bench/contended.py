@@ -20,7 +20,7 @@ from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.spec import UnitSpec, build_initial_layout
 from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import ApplyUnit
-from consumer.spark.worker import ConnectionCache
+from consumer.slots.connections import ConnectionCache
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.router import TableRoute
 from consumer.targets.dialect import open_session

@@ -17,7 +17,6 @@ from typing import Any
 import psutil
 from confluent_kafka import Consumer, TopicPartition
 
-from deploy.fetch.downloads import fetch_spark_kafka_jars
 from deploy.guard.processes import spawn_process
 
 APPLY_KINDS = ("Spark's JVM", "Python worker", "apply driver")
@@ -148,12 +147,11 @@ def tree(
 
     `cwd`: a tree of another revision, whose modules are run.
     """
-    jars = ",".join(map(str, fetch_spark_kafka_jars()))
     with log.open("ab") as out:
         process = spawn_process(
             [sys.executable, "-m", module, *arguments],
             output=out,
-            env={"ROWLOCK_SPARK_JARS": jars, **(env or {})},
+            env=env or {},
             cwd=cwd,
         )
     made = Tree(process)

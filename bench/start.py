@@ -35,7 +35,7 @@ BEFORE = "5488750"
 TIMES = 3
 TABLE = "small"
 KINDS = ("first", "again")
-SETTLED = "Spark query started live"
+SETTLED = "slot opened"
 """The step at which Spark applies what comes, and a start is over."""
 
 

@@ -40,9 +40,7 @@ class TableChangedError(TransientError):
 
 
 class TakesLongError(TransientError):
-    """The next step would keep other units waiting, so it is applied directly
-    (consumer.process.operations.direct_apply).
-    """
+    """The next step would keep other units waiting, and the attempt is not patient (UnitSpec.patient)."""
 
 
 class CommitUnknownError(TransientError):

@@ -17,7 +17,7 @@ from pathlib import Path
 import structlog
 
 from consumer.logs import log_to_stderr
-from consumer.process.instructions import WARM_AFTER_S, ApplyProcess
+from consumer.process.instructions import ApplyProcess
 from consumer.process.scratch_dir import own_folder
 from consumer.reporting.protocol import LineWriter
 from consumer.spark.query import parse_slots
@@ -42,9 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return 2
     with stopped_by_signals() as stop, own_folder(config.state_dir / "apply") as folder:
-        return _run_process(
-            config.model_copy(update={"state_dir": folder}), slots, stop, arguments.warm_after
-        )
+        return _run_process(config.model_copy(update={"state_dir": folder}), slots, stop)
 
 
 def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -55,18 +53,12 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--handed", type=int, metavar="FD", help="the parent has handed the configuration over there"
     )
-    parser.add_argument(
-        "--warm-after",
-        type=float,
-        default=WARM_AFTER_S,
-        help="seconds that this process waits without a unit before it warms Spark up",
-    )
     return parser.parse_args(argv)
 
 
-def _run_process(config: Config, slots: int, stop: threading.Event, warm_after: float) -> int:
+def _run_process(config: Config, slots: int, stop: threading.Event) -> int:
     lines = LineWriter(sys.stdout)
-    process = ApplyProcess(config, slots, lines, warm_after)
+    process = ApplyProcess(config, slots, lines)
     code = process.run(stop)
     log.info("apply process ended")
     return code

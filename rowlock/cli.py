@@ -105,9 +105,7 @@ def run(config_file: Path, until_caught_up: bool) -> None:
     from rowlock.coordinator.sighup import reload_on_hangup
     from rowlock.inspect.caught_up import CaughtUpGoal
     from rowlock.processes.run import run_processes
-    from rowlock.processes.spark_jars import provide_spark_jars
 
-    provide_spark_jars()
     goal = CaughtUpGoal(config, _print_error_line) if until_caught_up else None
     with reload_on_hangup(config), _show_progress(config) as use_config:
         code = run_processes(config, goal, without=without, use_config=use_config)

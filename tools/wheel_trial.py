@@ -17,7 +17,7 @@ from pathlib import Path
 _KEPT = "Everything keeps running"
 _DEMO_S = 5
 #: Variables of this process by which an installed rowlock could find the work tree.
-_HIDDEN = ("PYTHONPATH", "ROWLOCK_CONFIG", "ROWLOCK_SPARK_JARS")
+_HIDDEN = ("PYTHONPATH", "ROWLOCK_CONFIG")
 _BANK = (
     "CREATE DATABASE own",
     "CREATE TABLE own.acct (id INT PRIMARY KEY, name VARCHAR(20))",

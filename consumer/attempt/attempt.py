@@ -1,11 +1,11 @@
 """One attempt to apply a unit, from Kafka records to committed lanes, as generators of effects.
 
-An attempt fences the unit and reads its progress, starts at the lowest lane's offset + 1 whatever
-offsets the batch holds, decodes, drops duplicates, handles barriers (definition, truncate, chunk marker)
-and applies the changes. At the end every lane, also an idle one, is at the batch's end.
+An attempt fences the unit and reads its progress, starts at the lowest lane's offset + 1 whatever records
+it is given, decodes, drops duplicates, handles barriers (definition, truncate, chunk marker) and applies the
+changes. At the end every lane, also an idle one, is at the last record's offset.
 
-An error that ends an attempt never fails the Spark batch: the progress stays valid, the report has the
-cause, and the next attempt (of the next batch, or after the driver's restart) continues from there.
+An error that ends an attempt never ends its slot: the progress stays valid, the report has the
+cause, and the next attempt continues from there.
 """
 
 from __future__ import annotations
@@ -55,7 +55,6 @@ from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import retry_transient
 from consumer.attempt.unit_errors import (
     AttemptFigures,
-    InputLostError,
     Trouble,
     build_attempt_report,
     classify_error,
@@ -98,14 +97,11 @@ class Attempt:
     def run(self) -> Machine[Report]:
         """Apply the driver's slices, and return a report.
 
-        Raises only InputLostError. Every other error, of any class, concerns this unit alone and is in
-        its report.
+        Never raises: an error of any class concerns this unit alone and is in its report.
         """
         try:
             yield from self._state.begin_attempt()
             yield from self.consume_slices()
-        except InputLostError:
-            raise
         except Exception as error:  # see consumer.attempt.unit_errors
             trouble = classify_error(self.spec.unit.topic, error)
             if trouble.fault:
@@ -175,7 +171,6 @@ class Attempt:
             trouble,
             state.reader.dropped,
             trial_in_s=state.trial_in_s,
-            sweeping=state.sweeping,
         )
 
     # --- records

@@ -40,7 +40,7 @@ class AttemptState:
     `applier`: owns the lanes; None if there is no active definition or they are closed. `quarantine`:
     the entries with which the next applier begins. `mark`: the last record that was read. `trial_in_s`:
     seconds after which keys in quarantine are to be tried, or ranges of a key sweep compared, without further
-    records; 0: none waits for that. `sweeping`: a key sweep is under way.
+    records; 0: none waits for that.
     """
 
     def __init__(self, spec: UnitSpec, signals: SignalsFor, figures: AttemptFigures) -> None:
@@ -60,7 +60,6 @@ class AttemptState:
         self.plan = ResumePlan(0, choose_layout(spec, None))
         self.mark: LaneMark = (-1, ZERO, 0, 0)
         self.trial_in_s = 0.0
-        self.sweeping = False
 
     def begin_attempt(self) -> Machine[None]:
         """Begin the attempt, or begin it again: fence, read the progress, choose the layout."""
@@ -120,15 +119,9 @@ class AttemptState:
         active = self.active_definition
         if active is None or active.stored.sweep_since is None:
             return
-        if self.spec.sweep_s is None:
-            self.sweeping = True
-            self.trial_in_s = SWEEP_PAUSE_S
-            return
-        is_ended = False
         if self.progress.level:  # otherwise a crash has left lanes beyond the records of this attempt
             stored, held = yield from self.copies.compare_passed_ranges(active, self.progress)
             self.replace_stored(stored)
-            is_ended = stored.sweep_since is None
             if held is not None:
                 yield from self.set_quarantine(held)
                 yield from self.drain()
@@ -136,7 +129,6 @@ class AttemptState:
         if sweep is not None and sweep.is_full:
             yield from self.end_passed_ranges()
             return
-        self.sweeping = not is_ended
         if sweep is None or sweep.ranges:
             self.trial_in_s = SWEEP_PAUSE_S
         if sweep is not None:

@@ -257,7 +257,7 @@ class EndConnection(Effect[None]):
 class NextSlice(Effect[RecordSlice | None]):
     """Read the next slice of the records given to the attempt.
 
-    The result is None at the end. Raises InputLostError.
+    The result is None at the end.
     """
 
 

@@ -1,30 +1,12 @@
-"""Sends the workers' reports to the driver outside Spark: one datagram for each task, with a report for
-each topic.
-
-The datagrams go over loopback UDP with a token of the run, so that the query need not return rows. A
-lost datagram loses figures and never events: the valid progress is in the target, and the driver
-compares it with Spark's offsets regularly.
-"""
+"""Reports of attempts at units."""
 
 from __future__ import annotations
 
-import secrets
-import socket
-from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
 
-from schemas.problems import shorten_problem
 from schemas.wire.position import Position
-
-MAX_REPORTS = 50
-"""Maximum number of reports in one datagram."""
-MAX_BYTES = 65_507
-"""Maximum number of bytes in one datagram, the limit of UDP. 50 reports of 1,200 bytes fit; messages of
-three-byte characters may not."""
-MAX_MESSAGE_CHARS = 600
-"""Characters of a long message that are sent."""
 
 AttemptOutcome = Literal["ok", "behind", "stopped", "fenced"]
 ReportState = AttemptOutcome | Literal["waiting"]
@@ -83,11 +65,9 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     `epoch`: the attempt's fencing token. `offset`: of the lowest lane. `applied`, `dropped`, `held`:
     events of this attempt, the last ones quarantined. `displaced`: rows of other keys that made room for
     them (drift). `commit_ts_ms`: source commit time of the last applied event (0: unknown). `position`:
-    source position of the lowest lane. `query`: the query that ran the attempt. `copy`: the copy that
-    would resolve a stop. `long`: the unit is "behind" because its next step takes long and would delay
-    other units. `lanes`: of this attempt. `trial_in_s`: seconds after which quarantined keys are to be tried
+    source position of the lowest lane. `copy`: the copy that would resolve a stop. `lanes`: of this attempt.
+    `trial_in_s`: seconds after which quarantined keys are to be tried
     although no further record has come, or passed ranges of a key sweep compared; 0: none waits for that.
-    `sweeping`: a key sweep is under way, whose ranges tasks of Spark do not compare.
     """
 
     topic: str = msgspec.field(name="topic")
@@ -100,91 +80,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     displaced: int = msgspec.field(name="displaced", default=0)
     commit_ts_ms: int = msgspec.field(name="commit_ts_ms", default=0)
     position: Position | None = msgspec.field(name="position", default=None)
-    query: str = msgspec.field(name="query", default="")
     message: str = msgspec.field(name="message", default="")
     copy: CopyNeed | None = msgspec.field(name="copy", default=None)
-    long: bool = msgspec.field(name="long", default=False)
     lanes: LaneFigures = msgspec.field(name="lanes", default=NO_FIGURES)
     trial_in_s: float = msgspec.field(name="trial_in_s", default=0.0)
-    sweeping: bool = msgspec.field(name="sweeping", default=False)
-
-
-def clear_figures(report: Report) -> Report:
-    """Return `report` without its figures, for a later batch: figures are added up, so they are sent once."""
-    lanes = LaneFigures(open_quarantine=report.lanes.open_quarantine)
-    return msgspec.structs.replace(report, applied=0, dropped=0, held=0, displaced=0, lanes=lanes)
-
-
-class _Datagram(msgspec.Struct):
-    token: str = msgspec.field(name="token")
-    reports: list[Report] = msgspec.field(name="reports")
-
-
-_ENCODE = msgspec.json.Encoder().encode
-_DECODE = msgspec.json.Decoder(_Datagram).decode
-
-
-class ReportSender:
-    """Sends reports from a worker. Never blocks and never fails a task."""
-
-    def __init__(self, port: int, token: str) -> None:
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._address = ("127.0.0.1", port)
-        self._token = token
-
-    def send(self, reports: Sequence[Report]) -> None:
-        for at in range(0, len(reports), MAX_REPORTS):
-            self._send_datagram([_shorten_message(report) for report in reports[at : at + MAX_REPORTS]])
-
-    def _send_datagram(self, reports: Sequence[Report]) -> None:
-        raw = _ENCODE(_Datagram(self._token, list(reports)))
-        if len(raw) <= MAX_BYTES or len(reports) == 1:
-            self._socket.sendto(raw, self._address)
-            return
-        half = len(reports) // 2
-        self._send_datagram(reports[:half])
-        self._send_datagram(reports[half:])
-
-    def close(self) -> None:
-        self._socket.close()
-
-
-def _shorten_message(report: Report) -> Report:
-    return msgspec.structs.replace(report, message=shorten_problem(report.message, MAX_MESSAGE_CHARS))
-
-
-class ReportReceiver:
-    """Receives reports in the driver, on a free loopback port."""
-
-    def __init__(self) -> None:
-        self.token = secrets.token_hex(8)
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-        self._socket.bind(("127.0.0.1", 0))
-
-    @property
-    def port(self) -> int:
-        return int(self._socket.getsockname()[1])
-
-    def receive(self, timeout: float) -> list[Report]:
-        """Wait up to `timeout` seconds for the first datagram, and return all reports that have arrived."""
-        return list(self._drain_socket(timeout))
-
-    def _drain_socket(self, timeout: float) -> Iterator[Report]:
-        self._socket.settimeout(timeout)
-        try:
-            while True:
-                yield from self._decode_datagram(self._socket.recv(1 << 16))
-                self._socket.settimeout(0)
-        except (TimeoutError, BlockingIOError):
-            return
-
-    def _decode_datagram(self, raw: bytes) -> Iterable[Report]:
-        try:
-            datagram = _DECODE(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return ()
-        return datagram.reports if datagram.token == self.token else ()
-
-    def close(self) -> None:
-        self._socket.close()

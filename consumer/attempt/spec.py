@@ -83,9 +83,8 @@ class UnitSpec:
     """Whether long steps are carried out too, because no other unit waits for them."""
     trial_interval_s: float = TRIAL_INTERVAL_S
     """Least time in seconds from a refusal of a quarantined key to its next trial."""
-    sweep_s: float | None = None
-    """Time in seconds for which an attempt, at its end, compares ranges of a key sweep with the target; None:
-    it compares none."""
+    sweep_s: float = 0.0
+    """Time in seconds for which an attempt, at its end, compares ranges of a key sweep with the target."""
     scratch: str = ""
     """A folder for files that only one attempt needs."""
 

@@ -1,9 +1,9 @@
 """Decides the consequence of an error for the unit in which it occurred. Only that unit is affected,
 whatever the error's class.
 
-Every failed operation on a unit is classified here, in Spark's workers (consumer.attempt) and in the
-agent's own operations (consumer.process.unit_operations). Only errors of Spark's input and of the
-process itself belong to no single unit. Without I/O.
+Every failed operation on a unit is classified here, in slots (consumer.slots) and in the agent's own
+operations (consumer.process.unit_operations). Only errors of the process itself belong to no single unit.
+Without I/O.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from consumer.errors import (
     CopyNeededError,
     FencedError,
     RefusedError,
-    TakesLongError,
     TargetConfigError,
     TransientError,
     UnitStoppedError,
@@ -28,23 +27,18 @@ from schemas.errors import SchemaError
 from schemas.problems import Problem, encode_problem
 
 
-class InputLostError(Exception):
-    """Spark could not deliver a task's input. No unit is the cause, and Spark retries the task."""
-
-
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """The consequence of an error for a unit.
 
     `state`: the unit's next state. `fault`: an error of rowlock itself, which is logged with its
-    traceback. `copy`, `long`: see Report.
+    traceback. `copy`: see Report.
     """
 
     state: AttemptOutcome
     problem: Problem
     fault: bool = False
     copy: CopyNeed | None = None
-    long: bool = False
 
 
 #: The first matching class decides. "behind" is retried; "stopped" needs a person.
@@ -76,7 +70,7 @@ def classify_error(topic: str, error: Exception) -> Trouble:
             state, error.problem, copy=CopyNeed(-1 if error.after is None else error.after, error.cause)
         )
     if isinstance(error, ConsumerError | SchemaError):
-        return Trouble(state, error.problem, long=isinstance(error, TakesLongError))
+        return Trouble(state, error.problem)
     return Trouble(state, Problem(f"{topic}: {_describe_error(error)}"), fault=True)
 
 
@@ -109,11 +103,10 @@ def build_attempt_report(
     passed: int = 0,
     *,
     trial_in_s: float = 0.0,
-    sweeping: bool = False,
 ) -> Report:
     """Return the report of an attempt. `passed`: records that its reader dropped.
 
-    `trial_in_s`, `sweeping`: see Report.
+    `trial_in_s`: see Report.
     """
     lowest = progress.lowest if progress.rows else None
     return Report(
@@ -129,10 +122,8 @@ def build_attempt_report(
         position=lowest.position if lowest else None,
         message=encode_problem(trouble.problem),
         copy=trouble.copy,
-        long=trouble.long,
         lanes=figures.lanes,
         trial_in_s=trial_in_s,
-        sweeping=sweeping,
     )
 
 

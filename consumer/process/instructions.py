@@ -1,5 +1,5 @@
 """The work of `consumer.main`: it reads instructions from stdin, runs a shell for each pipeline that has
-units, and starts one Spark session beside them.
+units, and starts Spark beside them, whose tasks are the slots in which units are applied.
 
 A line of stdin may also be a new configuration. A pipeline that it changes has two shells for a while: new
 units are prepared in the new one, earlier ones stay in the old one, which ends with its last unit. Both may
@@ -23,12 +23,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from consumer.process.effect_runner import fault_ends_process
 from consumer.process.pipeline_shell import PipelineShell
 from consumer.process.spark_beside import SparkStarter
 from consumer.reporting.protocol import LineWriter, decode_command
 from consumer.reporting.source_times import SourceTimes
-from consumer.spark.pipeline import PipelineSettings
+from consumer.slots.faults import fault_ends_process
+from consumer.slots.own_slot import OwnSlot
+from consumer.slots.pipeline import PipelineSettings
+from consumer.slots.pool import SlotPool
 from consumer.spark.query import end_with_java
 from consumer.targets.dialect import load_dialect
 from schemas.config.changes.handed import is_handed, rebuild_config
@@ -39,35 +41,27 @@ from schemas.units import ApplyName, UnitCommand, UnitOperation, WorkerEnded, pa
 
 if TYPE_CHECKING:
     from consumer.process.spark_session import Spark
+    from consumer.process.spark_slots import SparkSlots
 
 log = structlog.get_logger(__name__)
 
-WARM_AFTER_S = 60.0
-"""Seconds that a process waits for its first unit before it warms Spark up; the warm-up should not
-compete with a start that is under way."""
 NO_SPARK = 5
 """Exit code of a process that could not start Spark."""
 
 
 class PipelineShells:
-    """The shells of an apply process. Instructions come from one thread, Spark from another.
+    """The shells of an apply process. Instructions come from one thread.
 
-    `make`: returns a shell that is not started. `slots`: see PipelineSettings.
+    `make`: returns a shell that is not started.
     """
 
-    def __init__(self, config: Config, make: Callable[[PipelineSettings], PipelineShell], slots: int) -> None:
-        self._config, self._make, self._slots = config, make, slots
+    def __init__(self, config: Config, make: Callable[[PipelineSettings], PipelineShell]) -> None:
+        self._config, self._make = config, make
         self._mutex = threading.Lock()
         self._now: dict[str, PipelineShell] = {}
         self._before: list[PipelineShell] = []
         self._of: dict[str, PipelineShell] = {}
         self._made: Counter[str] = Counter()
-        self._spark: Spark | None = None
-
-    @property
-    def idle(self) -> bool:
-        """True if no unit has been prepared yet."""
-        return not self._made
 
     def is_known(self, unit: str, pipeline: str) -> bool:
         """Return whether the unit is here or could be prepared here."""
@@ -93,24 +87,15 @@ class PipelineShells:
         return self._of.get(unit) or self.assign_shell(unit, pipeline)
 
     def _start_shell(self, name: str) -> PipelineShell:
-        pipeline = PipelineSettings.from_config(self._config, name, self._slots)
+        pipeline = PipelineSettings.from_config(self._config, name)
         if made := self._made[name]:  # the state_dir of the replaced shell is still in use
             pipeline = replace(pipeline, state_dir=pipeline.state_dir.with_name(f"{name}.{made}"))
         shell = self._make(pipeline)
         with self._mutex:
             self._made[name] += 1
-            self._now[name], spark = shell, self._spark
-        if spark is not None:
-            shell.provide_spark(spark)
+            self._now[name] = shell
         shell.start()
         return shell
-
-    def provide_spark(self, spark: Spark) -> None:
-        """Give the Spark session to the present and future shells."""
-        with self._mutex:
-            self._spark, shells = spark, [*self._now.values(), *self._before]
-        for shell in shells:
-            shell.provide_spark(spark)
 
     def apply_configuration(self, config: Config) -> set[str]:
         """Apply a new configuration; return the pipelines that it changes or removes."""
@@ -151,23 +136,19 @@ class PipelineShells:
 
 
 class ApplyProcess:
-    """The apply process of an agent, which runs the units of all pipelines.
-
-    `slots`: tasks that a query runs at once. `warm_after`: seconds without a unit before Spark is warmed
-    up.
+    """The apply process of an agent, which runs the units of all pipelines. `slots`: the number of tasks of
+    Spark that apply units.
     """
 
-    def __init__(
-        self, config: Config, slots: int, lines: LineWriter, warm_after: float = WARM_AFTER_S
-    ) -> None:
-        self._warm_after = warm_after
-        self._config = config
-        self._slots = slots
-        self._lines = lines
+    def __init__(self, config: Config, slots: int, lines: LineWriter) -> None:
+        self._config, self._slots, self._lines = config, slots, lines
         self._times = SourceTimes(config.kafka, list_captured_sources(config))
+        self._pool = SlotPool()
+        self._own_slot = OwnSlot(self._pool)
         self._shells = PipelineShells(
-            config, lambda pipeline: PipelineShell(pipeline, lines, self._times), slots
+            config, lambda pipeline: PipelineShell(pipeline, self._pool, lines, self._times)
         )
+        self._spark_slots: SparkSlots | None = None
         self._code = 0
 
     def run(self, stop: threading.Event) -> int:
@@ -181,6 +162,7 @@ class ApplyProcess:
             on_failure=lambda: self._request_end(stop, NO_SPARK),
         )
         beside.start()
+        self._own_slot.start()
         self._times.start()
         for name in self._config.pipelines:  # loads the drivers before the first unit arrives
             with suppress(ImportError):
@@ -190,6 +172,10 @@ class ApplyProcess:
         stop.wait()
         self._shells.close()
         self._times.close()
+        self._pool.close()
+        self._own_slot.close()
+        if self._spark_slots is not None:
+            self._spark_slots.close()
         beside.stop()
         return self._code
 
@@ -198,13 +184,14 @@ class ApplyProcess:
         stop.set()
 
     def _provide_spark(self, spark: Spark, seconds: float, stop: threading.Event) -> None:
-        """Give Spark to the present and future shells, and keep it warm. Runs in Spark's thread."""
-        with fault_ends_process(""):
+        """Start slots in Spark. Runs in Spark's thread, which imports gRPC for them."""
+        from consumer.process.spark_slots import SparkSlots
+
+        with fault_ends_process("Spark"):
             end_with_java(spark.java, stop, os._exit)
             self._lines.write(_encode_ready_line(seconds))
-            self._shells.provide_spark(spark)
-            idle = lambda: self._shells.idle  # noqa: E731
-            spark.warm_up(self._config, self._slots, after=self._warm_after, idle=idle, ended=stop)
+            self._spark_slots = SparkSlots(self._pool, spark, self._slots, self._config.state_dir, stop)
+            self._spark_slots.run()
 
     def _read_instructions(self, stop: threading.Event) -> None:
         with fault_ends_process(""):
@@ -269,8 +256,8 @@ def _encode_ready_line(seconds: float) -> str:
 
 def _encode_slow_line(seconds: float) -> str:
     why = (
-        f"Spark has not started after {seconds:.0f} s: what comes is applied "
-        "without it, backlogs have to wait"
+        f"Spark has not started after {seconds:.0f} s: the apply process applies everything itself until "
+        "then, with one processor"
     )
     return json.dumps({"kind": "problem", "what": "Spark starts slowly", "why": why}) + "\n"
 

@@ -1,5 +1,5 @@
-"""Starts Spark in a thread. Meanwhile units are taken over and applied directly, however long the start
-takes.
+"""Starts Spark in a thread. Meanwhile units are taken over, and applied in the process's own slot, however
+long the start takes.
 
 Only the speed at which a backlog is applied depends on Spark. If Spark cannot be started at all, the
 process ends: otherwise rows would be applied slowly without a visible reason.
@@ -25,8 +25,8 @@ SPARK_SLOW_S = 60.0
 """Interval in seconds at which a start of Spark that is still running is logged as slow."""
 SPARK_END_S = 10.0
 """Seconds that the end of the process waits for a start under way, which then ends with the process."""
-WARM_END_S = 30.0
-"""Seconds that the end of the process waits for the query that keeps Spark warm."""
+SLOTS_END_S = 30.0
+"""Seconds that the end of the process waits for Spark's thread, which keeps the queries of slots running."""
 
 
 class SparkStarter:
@@ -61,7 +61,7 @@ class SparkStarter:
         if not self._started.wait(SPARK_END_S):
             log.warning("process ends while Spark starts")
         elif self._spark is not None:
-            self._thread.join(WARM_END_S)
+            self._thread.join(SLOTS_END_S)
             self._spark.stop()
 
     def _run_spark(self) -> None:

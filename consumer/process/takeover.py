@@ -15,7 +15,7 @@ from consumer.attempt.spec import UnitSpec
 from consumer.errors import CopyNeededError, UnitStoppedError
 from consumer.ordering.model import ApplyUnit, LaneProgress
 from consumer.ordering.progress import find_lost_offsets
-from consumer.spark.pipeline import PipelineSettings
+from consumer.slots.pipeline import PipelineSettings
 from consumer.tables.source_tables import read_definition
 from consumer.targets.base import ProgressStore, UnitTarget
 from schemas.problems import Problem, encode_problem

@@ -1,50 +1,47 @@
-"""Blocking operations on one unit: prepare, take over (and catch up), apply directly, probe, check,
-fence.
+"""Blocking operations on one unit: prepare, take over, probe, check, fence.
 
-A few threads serve all units of a pipeline; the core runs one operation on a unit at a time. A short
-backlog is applied here, by the same code as in Spark's workers, before a query applies the unit. A move
-therefore interrupts the unit only for that time, and no query is restarted. Until a query reads the
-unit's topic, the unit is applied here, a range at a time: a start does not wait for Spark.
+A few threads serve all units of a pipeline; the core runs one operation on a unit at a time. Events are
+applied by slots (consumer.slots); a takeover applies none.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 import structlog
 
-from consumer.attempt.drivers.run import stop_topic
+from consumer.attempt.drivers.lock_watch import LockWatch
+from consumer.attempt.drivers.run import continue_in_topic, stop_topic
 from consumer.attempt.reports import Report
-from consumer.errors import TransientError, UnitStoppedError
+from consumer.attempt.spec import UnitSpec
+from consumer.errors import CopyNeededError, TransientError, UnitStoppedError
 from consumer.ordering.model import ApplyUnit
+from consumer.ordering.recovery import list_untried_keys
 from consumer.process.operations.copy_desk import UnitCopies
-from consumer.process.operations.direct_apply import DirectApplier
-from consumer.process.operations.fencing import UnitFencing
+from consumer.process.operations.fencing import UnitFencing, UnitSlots
 from consumer.process.operations.history import HistoryCleaner
 from consumer.process.operations.target_checks import TargetProbe
 from consumer.process.operations.unit_resources import (
-    OffsetBounds,
     TargetConnectionPool,
     UnitTopics,
     build_failure,
     build_stop,
 )
 from consumer.process.takeover import TakeoverResult, define_unit, take_unit
-from consumer.spark.active_units import AttemptLocks
-from consumer.spark.pipeline import PipelineSettings
-from consumer.spark.worker import ConnectionCache
+from consumer.slots.connections import ConnectionCache
+from consumer.slots.pipeline import PipelineSettings
+from consumer.slots.served_pipeline import UnitInputs
 from consumer.tables.discovery import KafkaCluster
+from consumer.tables.stored import is_sweeping
 from consumer.units.messages import (
-    ApplyRange,
     CheckTable,
     FenceUnit,
     OperationFailed,
     PrepareTarget,
     ProbeStopped,
-    RangeApplied,
     StoppedProbed,
     TableChecked,
     TakeOver,
@@ -53,7 +50,9 @@ from consumer.units.messages import (
     UnitTakenOver,
 )
 from consumer.units.unit import UnitRef
+from schemas.config.kinds.targets import find_target_kind
 from schemas.config.model import TargetConfig
+from schemas.findings import START_OVER
 from schemas.problems import Problem, encode_problem
 
 log = structlog.get_logger(__name__)
@@ -69,42 +68,41 @@ class UnitOperations:
     def __init__(
         self,
         pipeline: PipelineSettings,
-        attempts: AttemptLocks,
+        slots: UnitSlots,
         seen: Callable[[str, str, int], None],
         copies: UnitCopies,
         report_wait: Callable[[Report], None],
     ) -> None:
-        """`seen` receives (source, topic, last offset) of every topic that an operation reads. `report_wait`
-        receives reports of units that wait for row locks while an operation applies them.
+        """`slots`: shows whether a slot applies a unit. `seen` receives (source, topic, last offset) of every
+        topic that an operation reads. `report_wait`: receives reports of units that wait for row locks while
+        an operation writes.
         """
         self._pipeline = pipeline
         self._topics = UnitTopics(KafkaCluster(pipeline.bootstrap, pipeline.kafka_options), seen)
         self._hands = TargetConnectionPool(pipeline)
         self._copies = copies
-        self._stretches = DirectApplier(pipeline, copies.find_copy_offset, report_wait)
+        self._locks = LockWatch(report_wait)
+        self._inputs = UnitInputs(pipeline, self._locks.watch_transaction, {})
         self._looks = TargetProbe(pipeline)
-        self._fencing = UnitFencing(pipeline, self._hands, attempts)
+        self._fencing = UnitFencing(pipeline, self._hands, slots)
         self._history = HistoryCleaner(pipeline, self._hands)
-
-    def fetch_bounds(self, topics: Iterable[str]) -> dict[str, OffsetBounds]:
-        """Return topic → (first, next) offset. Raises TransientError."""
-        return self._topics.fetch_bounds(topics)
+        self._aborted: set[tuple[str, int]] = set()
 
     def abort_operation(self, topic: str, assignment: int) -> None:
         """Make the unit's running operation end soon.
 
         Applies to later operations too, until the unit is forgotten.
         """
-        self._stretches.abort_operation(topic, assignment)
+        self._aborted.add((topic, assignment))
 
     def forget_unit(self, topic: str, assignment: int) -> None:
         """Forget everything that is kept for a unit that has ended."""
-        self._stretches.forget_unit(topic, assignment)
+        self._aborted.discard((topic, assignment))
         self._looks.forget_unit(topic, assignment)
 
     def close(self) -> None:
         """Close the idle connections, and end the watch of row locks."""
-        self._stretches.close()
+        self._locks.close()
         self._hands.close()
 
     def use_target(self, target: TargetConfig) -> None:
@@ -136,25 +134,19 @@ class UnitOperations:
 
     # -- start
 
-    def queue_takeover(self) -> None:
-        """Count a requested takeover, which may have to wait for a thread."""
-        self._stretches.queue_takeover()
-
     def take_over(self, asked: TakeOver) -> UnitTakenOver | OperationFailed:
-        """Take a unit over for this process: raise its fencing token, then apply a short backlog."""
+        """Take a unit over for this process: raise its fencing token."""
         unit, began = asked.unit, time.monotonic()
-        with self._stretches.track_takeover():
-            took = self._take_over_unit(unit, asked.above, look=asked.look, here=asked.here)
+        took = self._take_over_unit(unit, asked.above, look=asked.look)
         if isinstance(took, UnitTakenOver):
             log.info(
                 "unit taken over", pipeline=self._pipeline.name, topic=unit.topic, epoch=took.epoch,
-                offset=took.offset, backlog=took.has_backlog, ms=round((time.monotonic() - began) * 1000),
+                offset=took.offset, left=took.end - took.offset - 1,
+                ms=round((time.monotonic() - began) * 1000),
             )  # fmt: skip
         return took
 
-    def _take_over_unit(
-        self, unit: UnitRef, above: int, *, look: bool, here: bool
-    ) -> UnitTakenOver | OperationFailed:
+    def _take_over_unit(self, unit: UnitRef, above: int, *, look: bool) -> UnitTakenOver | OperationFailed:
         try:
             bounds = self._topics.require_bounds(unit)
             with self._hands.borrow_connections() as sessions:
@@ -163,21 +155,14 @@ class UnitOperations:
                     assigned=unit.assignment, above=above,
                 )  # fmt: skip
                 try:
-                    return self._go_on(unit, taken, bounds[1], sessions, look=look, here=here)
+                    return self._go_on(unit, taken, bounds[1], sessions, look=look)
                 except Exception as error:  # noqa: BLE001  # see consumer.attempt.unit_errors
                     return self._record_failure(unit, taken.epoch, error, sessions, taken.was)
         except Exception as error:  # noqa: BLE001  # see consumer.attempt.unit_errors
             return build_failure(unit, error)
 
     def _go_on(
-        self,
-        unit: UnitRef,
-        taken: TakeoverResult,
-        end: int,
-        sessions: ConnectionCache,
-        *,
-        look: bool,
-        here: bool,
+        self, unit: UnitRef, taken: TakeoverResult, end: int, sessions: ConnectionCache, *, look: bool
     ) -> UnitTakenOver | OperationFailed:
         """Finish a takeover after the fencing token is raised."""
         debezium = unit.source in self._pipeline.debezium
@@ -185,7 +170,7 @@ class UnitOperations:
         if refusal is not None:
             raise UnitStoppedError.from_problem(refusal)
         if taken.lost is not None:
-            taken = self._stretches.continue_in_topic(unit, taken, taken.lost, sessions, debezium=debezium)
+            taken = self._continue_in_topic(unit, taken, taken.lost, sessions, debezium=debezium)
         if look or self._looks.was_misfit(unit):  # otherwise the takeover does not wait for this check
             misfit = self._looks.find_misfit(sessions.get_connection(0), unit, taken.definition)
             if misfit is not None:
@@ -194,12 +179,57 @@ class UnitOperations:
         if lacks is not None and taken.lowest.offset + 1 >= end:
             raise lacks  # otherwise the attempt raises it, or finds where a copy begins
         if taken.definition is None and debezium:
-            spec = self._stretches.build_spec(unit, taken.epoch, taken.was)
-            stopped = define_unit(self._pipeline, spec, sessions)
+            stopped = define_unit(self._pipeline, self._build_spec(unit, taken.epoch, taken.was), sessions)
             if stopped is not None:
                 return build_stop(unit, taken.epoch, encode_problem(stopped))
-        here = here or taken.gap or taken.was is not None or lacks is not None
-        return self._stretches.catch_up(unit, taken, end, sessions, here=here)
+        lowest = taken.lowest
+        return UnitTakenOver(
+            unit.topic, unit.assignment, taken.epoch, lowest.offset, end, lowest.position, taken.commit_ts_ms,
+            was=taken.was, trial=self._has_waiting_work(unit, taken, sessions),
+        )  # fmt: skip
+
+    def _continue_in_topic(
+        self,
+        unit: UnitRef,
+        taken: TakeoverResult,
+        lost: CopyNeededError,
+        sessions: ConnectionCache,
+        *,
+        debezium: bool,
+    ) -> TakeoverResult:
+        """Continue in a topic that has other offsets than the progress, at a copy there.
+
+        Raises `lost` if none has begun. Debezium's topics have no begin of a copy that proves what is lost.
+        """
+        if debezium:
+            raise UnitStoppedError(lost.seen, START_OVER)
+        spec = replace(self._build_spec(unit, taken.epoch, taken.was), topic_id=taken.rows[0].topic_id)
+        inputs = self._inputs.build(
+            spec, iter(()), lambda: (unit.topic, unit.assignment) not in self._aborted
+        )
+        continue_in_topic(spec, sessions, inputs, unit.topic_id, lost)
+        rows, _ = sessions.get_connection(0).read_progress(spec.unit)
+        return replace(taken, rows=rows, lost=None)
+
+    def _has_waiting_work(self, unit: UnitRef, taken: TakeoverResult, sessions: ConnectionCache) -> bool:
+        """Return whether an earlier attempt has left keys in quarantine untried, or ranges of a key sweep
+        uncompared: these would otherwise wait for the next event of the topic. A target of events has
+        neither.
+        """
+        if find_target_kind(self._pipeline.target.type).events:
+            return False
+        if taken.definition is not None and is_sweeping(taken.definition):
+            return True
+        entries = sessions.get_connection(0).read_quarantine(ApplyUnit(self._pipeline.name, unit.topic))
+        return bool(list_untried_keys(entries, taken.lowest.offset))
+
+    def _build_spec(self, unit: UnitRef, epoch: int, was: str | None) -> UnitSpec:
+        """Return the settings of an operation's own attempt. `was`: why the unit was stopped before."""
+        spec = self._pipeline.build_unit_spec(
+            unit.topic, unit.source,
+            epoch=epoch, topic_id=unit.topic_id, assigned=unit.assignment, real=unit.real,
+        )  # fmt: skip
+        return replace(spec, was=was, copy_at=self._copies.find_copy_offset(unit))
 
     def _record_failure(
         self, unit: UnitRef, epoch: int, error: Exception, sessions: ConnectionCache, was: str | None = None
@@ -211,26 +241,11 @@ class UnitOperations:
         trouble = replace(build_failure(unit, error), epoch=epoch)
         if trouble.waits:
             try:
-                stop_topic(self._stretches.build_spec(unit, epoch, was), sessions, trouble.error)
+                stop_topic(self._build_spec(unit, epoch, was), sessions, trouble.error)
             except Exception as failure:  # noqa: BLE001  # logged, and kept in memory
                 log.warning("stop of a unit not recorded", topic=unit.topic, error=str(failure)[:300])
                 sessions.drop_connection(0)
         return trouble
-
-    def apply_range(self, asked: ApplyRange) -> RangeApplied | OperationFailed:
-        """Apply a range of the unit's events directly. The unit is owned here and has no query yet."""
-        unit, start = asked.unit, asked.offset + 1
-        try:
-            _, end = self._topics.require_bounds(unit)
-            if (end <= start and not asked.trial) or self._stretches.is_aborted(unit):
-                return RangeApplied(unit.topic, unit.assignment)
-            with self._hands.borrow_connections() as sessions:
-                try:
-                    return self._stretches.apply_range(unit, asked.epoch, sessions, start, max(start, end))
-                except Exception as error:  # noqa: BLE001  # see consumer.attempt.unit_errors
-                    return self._record_failure(unit, asked.epoch, error, sessions)
-        except Exception as error:  # noqa: BLE001  # see consumer.attempt.unit_errors
-            return build_failure(unit, error)
 
     # -- probe and check
 
@@ -240,7 +255,6 @@ class UnitOperations:
         """
         unit = asked.unit
         try:
-            self._stretches.forget_definition(unit.topic, unit.assignment)
             found = self._topics.describe_topic(unit)
             first = self._topics.fetch_bounds([unit.topic]).get(unit.topic, (-1, -1))[0]
             with self._hands.borrow_connections() as sessions:

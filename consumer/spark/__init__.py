@@ -1,1 +1,1 @@
-"""The Structured Streaming queries, the task in Spark's Python workers, and their daemon."""
+"""Spark's settings, the queries that carry slots, their task, and the daemon of Spark's Python workers."""

@@ -79,12 +79,10 @@ def _run_spark(folder: Path, archive: Path) -> None:
     settings = build_session_settings(
         master="local[2,4]",
         memory="1g",
-        jars=None,
         local_dir=str(folder / "spark"),
         log4j=str(quiet),
         classes=[f"-XX:ArchiveClassesAtExit={archive}", *_SILENT],
     )
-    del settings["spark.jars.packages"]  # classes that are not on Java's own path are not archived
     session = start_session(settings)
     session.sparkContext.setLogLevel("OFF")
     java = get_java_process(session)

@@ -62,7 +62,7 @@ class ProgressStore(Protocol):
     def begin_attempt(
         self, unit: ApplyUnit, epoch: int
     ) -> tuple[list[LaneProgress], UnitState, list[QuarantineEntry]]:
-        """Begin a task attempt. In one transaction, lock all lane rows in lane order, compare the
+        """Begin an attempt. In one transaction, lock all lane rows in lane order, compare the
         epoch, increment attempt, read everything, and commit.
 
         Raises FencedError if the epoch differs in either direction, or if there is no row.

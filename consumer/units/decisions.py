@@ -1,9 +1,8 @@
-"""Schedules one pipeline's assigned units: chooses each unit's next operation, and the query that
-applies the unit.
+"""Schedules one pipeline's assigned units: chooses each unit's next operation, and gives it to the slots.
 
 `step_pipeline` changes the state it is given and returns it. It does no I/O. Times are monotonic
-seconds. Its events come from operation threads (which ask target and Kafka), from workers' reports and
-from Spark's progress. At most one operation works on a unit at a time.
+seconds. Its events come from operation threads (which ask target and Kafka) and from slots. At most one
+operation works on a unit at a time, and none but a check of its table while a slot applies it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from msgspec.structs import replace
 from consumer.attempt.reports import CopyNeed, Report
 from consumer.units.messages import (
     AbortOperation,
-    ApplyRange,
     AttemptsReported,
     CheckTable,
     FenceUnit,
@@ -24,18 +22,14 @@ from consumer.units.messages import (
     OperationFailed,
     PipelineEffect,
     PipelineEvent,
+    PlaceUnit,
     PrepareTarget,
     PrepareUnit,
     ProbeStopped,
-    QueryFailed,
-    QueryLost,
-    QueryProgress,
-    QueryUp,
-    RangeApplied,
     RemoveUnit,
     ReportEvent,
     SecretsReplaced,
-    SparkUp,
+    SlotLost,
     StartUnit,
     StoppedProbed,
     TableChecked,
@@ -43,11 +37,10 @@ from consumer.units.messages import (
     TargetPrepared,
     UnitFenced,
     UnitTakenOver,
+    WithdrawUnit,
 )
-from consumer.units.progress_checks import MAX_LIVE_BACKLOG, has_caught_up, has_skipped_records
-from consumer.units.queries import QueryStates, plan_queries
 from consumer.units.supervision import FIGURES, apply_report
-from consumer.units.unit import ApplyPhase, LocalUnit, QueryKind
+from consumer.units.unit import ApplyPhase, LocalUnit
 from schemas.units import Prepared, WorkerEnded
 
 PROBE_INTERVAL_S = 10.0
@@ -60,22 +53,14 @@ STOPPED_RETRY_S = 300.0
 CHECK_S, CHECK_PAUSE_S = 60.0, 1.0
 """Interval in seconds at which the target table of a running unit is checked, and the pause between two
 checks of a pipeline. Triggers, rules and the like change rows or suppress them without any error."""
-RANGE_INTERVAL_S = 0.1
-"""Interval in seconds at which a running unit without a query is checked for new events."""
-MAX_FAST_RANGES = 10
-"""Up to this many units are checked at that interval; more are checked less often, because each check is
-two requests to Kafka."""
 
 
 @dataclass(slots=True)
 class PipelineState:
-    """The units of one pipeline in this process, and its queries."""
+    """The units of one pipeline in this process."""
 
     units: dict[str, LocalUnit] = field(default_factory=dict)
     """The units by topic."""
-    queries: QueryStates = field(default_factory=QueryStates)
-    commit_interval_s: float = 0.0
-    """Least time in seconds from one commit of a unit to the next; 0: commit changes as they arrive."""
     secrets_replaced: bool = False
     """Whether the units know earlier secrets than units that are prepared from now on."""
     _check_at: float = 0.0
@@ -112,38 +97,21 @@ def step_pipeline(
     match event:
         case PrepareUnit() | StartUnit() | RemoveUnit():
             _handle_request(state, event, out)
-        case (
-            TargetPrepared()
-            | UnitTakenOver()
-            | RangeApplied()
-            | UnitFenced()
-            | OperationFailed()
-            | StoppedProbed()
-        ):
+        case TargetPrepared() | UnitTakenOver() | UnitFenced() | OperationFailed() | StoppedProbed():
             _handle_result(state, event, now, out)
         case TableChecked():
             _handle_table_check(state, event, now, out)
         case AttemptsReported(reports):
-            for query, report in reports:
-                _handle_report(state, query, report, now, out)
-        case SparkUp():
-            state.queries.record_spark_up()
+            for report in reports:
+                _handle_report(state, report, now, out)
+        case SlotLost(topic, epoch):
+            _handle_loss(state, topic, epoch, now)
         case SecretsReplaced():
             state.record_new_secrets()
-        case QueryUp():
-            _handle_query_up(state, event)
-        case QueryFailed(kind):
-            state.queries.record_failed_start(kind, now)
-        case QueryLost(number):
-            _query_lost(state, number, now, out)
-        case QueryProgress():
-            _handle_progress(state, event, now)
     if state.secrets_replaced:
         _close_units_with_old_secrets(state, out)
-    _begin_trials(state, now)
-    # Plan queries first: a unit is removed from its query's active units before its fencing token is
-    # raised.
-    plan_queries(state.queries, state.units, now, out)
+    # Units are withdrawn before their fencing token is raised, and before an operation works on them.
+    _withdraw_units(state, out)
     _start_operations(state, now, out)
     _check_one(state, now, out)
     return state, out
@@ -183,11 +151,10 @@ def _prepare_unit(state: PipelineState, event: PrepareUnit, out: list[PipelineEf
 
 
 def _close_unit(state: PipelineState, unit: LocalUnit, error: str | None, out: list[PipelineEffect]) -> None:
-    """End a unit: first remove it from its query, then fence it, unless it has no fencing token yet."""
+    """End a unit: fence it, unless it has no fencing token yet."""
     if unit.phase is ApplyPhase.STOPPING:
         return
     unit.error = unit.error or error
-    unit.query_number = None
     if unit.phase in {ApplyPhase.PREPARING, ApplyPhase.PREPARED}:
         _remove_unit(state, unit, out)
         return
@@ -225,7 +192,7 @@ def _remove_unit(
 
 def _handle_result(
     state: PipelineState,
-    event: TargetPrepared | UnitTakenOver | RangeApplied | UnitFenced | OperationFailed | StoppedProbed,
+    event: TargetPrepared | UnitTakenOver | UnitFenced | OperationFailed | StoppedProbed,
     now: float,
     out: list[PipelineEffect],
 ) -> None:
@@ -240,9 +207,7 @@ def _handle_result(
         case TargetPrepared():
             unit.topic_id, unit.real = event.topic_id, event.real
         case UnitTakenOver():
-            _record_takeover(unit, event, now)
-        case RangeApplied():
-            _record_applied_range(state, unit, event, now)
+            _record_takeover(unit, event, now, out)
         case UnitFenced():
             _remove_unit(state, unit, out, event.offset, event.position)
         case OperationFailed():
@@ -252,52 +217,25 @@ def _handle_result(
             _handle_probe(unit, event, now, PROBE_INTERVAL_S * max(1.0, waiting / MAX_FAST_PROBES))
 
 
-def _record_takeover(unit: LocalUnit, event: UnitTakenOver, now: float) -> None:
+def _record_takeover(unit: LocalUnit, event: UnitTakenOver, now: float, out: list[PipelineEffect]) -> None:
+    """Give a unit that has been taken over to the slots, unless it is to end."""
     unit.epoch, unit.position = event.epoch, event.position
-    if unit.waits or not unit.looked_at:  # a takeover that only tries keys checks no table
+    if unit.waits or not unit.looked_at:  # otherwise its table was not checked
         unit.looked_at = now
-    watched = unit.watched
     unit.watched = replace(
-        watched,
+        unit.watched,
         offset=event.offset,
         state="ok",
         message="",
-        commit_ts_ms=max(watched.commit_ts_ms, event.commit_ts_ms),
-        applied=watched.applied + event.applied,
-        held=watched.held + event.held,
-        displaced=watched.displaced + event.displaced,
-        lanes=watched.lanes.merge(event.lanes),
+        commit_ts_ms=max(unit.watched.commit_ts_ms, event.commit_ts_ms),
     )
-    unit.note_waiting_work(event.trial_in_s, now, sweeping=event.sweeping)
-    if not unit.stop_requested:
-        unit.phase, unit.query_number, unit.has_backlog, unit.polls_near_end = (
-            ApplyPhase.APPLYING,
-            None,
-            event.has_backlog,
-            0,
-        )
-        unit.waits, unit.error, unit.copy, unit.needs_long_run = False, None, None, False
-        unit.lock_wait = ""
-        unit.last_reported_error = (
-            unit.last_reported_error if event.has_backlog else None
-        )  # otherwise the same error would be logged again
-
-
-def _record_applied_range(state: PipelineState, unit: LocalUnit, event: RangeApplied, now: float) -> None:
-    """Record what direct apply has applied.
-
-    The next range follows at once if events are left, else after a pause.
-    """
-    if event.report is not None:
-        _record_figures(unit, event.report, "ok")
-        unit.note_waiting_work(event.report.trial_in_s, now, sweeping=event.report.sweeping)
-    if unit.phase is ApplyPhase.APPLYING:
-        unit.has_backlog = event.left > MAX_LIVE_BACKLOG
-        followed = sum(
-            each.phase is ApplyPhase.APPLYING and each.query_number is None for each in state.units.values()
-        )
-        pause = max(state.commit_interval_s, RANGE_INTERVAL_S * max(1.0, followed / MAX_FAST_RANGES))
-        unit.try_at = now if event.left else min(now + pause, unit.trial_at or now + pause)
+    if unit.stop_requested:
+        return
+    unit.phase, unit.placed = ApplyPhase.APPLYING, True
+    unit.waits, unit.error, unit.copy, unit.lock_wait = False, None, None, ""
+    if event.offset + 1 >= event.end:  # otherwise the same error would be logged again
+        unit.last_reported_error = None
+    out.append(PlaceUnit(unit.ref, event))
 
 
 def _handle_failure(
@@ -306,8 +244,6 @@ def _handle_failure(
     unit.epoch = max(unit.epoch, event.epoch)
     if event.should_retry:
         unit.watched = replace(unit.watched, state="behind", message=event.error)
-        if unit.phase is ApplyPhase.APPLYING:  # the failure is of direct apply
-            unit.phase = ApplyPhase.TAKING_OVER
         unit.backoff = unit.backoff.with_failure(now)
         unit.try_at = unit.backoff.next_at
     elif event.waits:
@@ -320,12 +256,11 @@ def _handle_failure(
 def _stop_unit(
     unit: LocalUnit, why: str, now: float, out: list[PipelineEffect], copy: CopyNeed | None = None
 ) -> None:
-    """Keep the unit in this process, stopped and without a query, until the cause of the stop is
-    resolved.
+    """Keep the unit in this process, stopped, until the cause of the stop is resolved.
 
     Another agent could do no better.
     """
-    unit.waits, unit.error, unit.copy, unit.query_number, unit.lock_wait = True, why, copy, None, ""
+    unit.waits, unit.error, unit.copy, unit.lock_wait = True, why, copy, ""
     unit.watched = replace(unit.watched, state="stopped", message=why)
     if unit.last_reported_error != why:
         unit.last_reported_error = why
@@ -369,30 +304,27 @@ def _handle_table_check(
         _stop_unit(unit, event.why, now, out)
 
 
-# reports of workers
+# what slots report
 
 
-def _handle_report(
-    state: PipelineState, query: int, report: Report, now: float, out: list[PipelineEffect]
-) -> None:
-    """Record a report's figures, and its error unless it comes from a query that no longer applies the
-    unit.
-    """
+def _handle_report(state: PipelineState, report: Report, now: float, out: list[PipelineEffect]) -> None:
+    """Record a report's figures and its error. Reports of an earlier fencing token are late."""
     unit = state.units.get(report.topic)
     if unit is not None and report.state == "waiting":
         _record_lock_wait(unit, report)
         return
     if unit is None or report.epoch != unit.epoch or unit.phase is not ApplyPhase.APPLYING:
         return
-    state_text = report.state if query == unit.query_number or report.state == "stopped" else "ok"
-    _record_figures(unit, report, state_text)
-    if state_text == "ok":
-        unit.note_waiting_work(report.trial_in_s, now, sweeping=report.sweeping)
-        return
-    if state_text == "stopped":
+    _record_figures(unit, report)
+    if report.state == "stopped":
         _stop_unit(unit, report.message, now, out, report.copy)
-    else:
-        unit.needs_long_run = report.long
+    elif report.state != "ok":
+        _retry_takeover(unit, now)
+
+
+def _handle_loss(state: PipelineState, topic: str, epoch: int, now: float) -> None:
+    unit = state.units.get(topic)
+    if unit is not None and unit.epoch == epoch:
         _retry_takeover(unit, now)
 
 
@@ -406,79 +338,34 @@ def _record_lock_wait(unit: LocalUnit, report: Report) -> None:
         unit.lock_wait = report.message
 
 
-def _record_figures(unit: LocalUnit, report: Report, state_text: str) -> None:
-    facts = {name: getattr(report, name) for name in FIGURES} | {"state": state_text}
+def _record_figures(unit: LocalUnit, report: Report) -> None:
+    facts = {name: getattr(report, name) for name in FIGURES}
     if report.offset >= unit.watched.offset and report.position is not None:
         unit.position = report.position
     unit.watched = apply_report(unit.watched, **facts)
-    if state_text == "ok":
+    if report.state == "ok":
         unit.lock_wait = ""
-    if state_text == "ok" and report.applied:
+    if report.state == "ok" and report.applied:
         unit.last_reported_error = None
 
 
 def _retry_takeover(unit: LocalUnit, now: float) -> None:
-    """Take the unit over again, after a failed attempt or the loss of its query."""
+    """Take the unit over again, after a failed attempt or the loss of its slot."""
     if unit.phase is ApplyPhase.APPLYING:
-        unit.phase, unit.query_number = ApplyPhase.TAKING_OVER, None
+        unit.phase = ApplyPhase.TAKING_OVER
         unit.backoff = unit.backoff.with_failure(now)
         unit.try_at = unit.backoff.next_at
 
 
-def _begin_trials(state: PipelineState, now: float) -> None:
-    """Take over the units that a query applies and that need an attempt without further records, or have a
-    key sweep under way.
-    """
-    for unit in state.units.values():
-        if unit.must_leave_query(now) and not unit.stop_requested:
-            unit.phase, unit.query_number, unit.trial_at = ApplyPhase.TAKING_OVER, None, None
-
-
-# events of Spark
-
-
-def _handle_query_up(state: PipelineState, event: QueryUp) -> None:
-    old = state.queries.record_start(event.number, event.kind, event.topics)
-    for unit in state.units.values():
-        if old is not None and unit.query_number == old:
-            unit.query_number = event.number if event.topics.get(unit.topic) == unit.version else None
-            unit.forget_query_progress()
-
-
-def _query_lost(state: PipelineState, number: int, now: float, out: list[PipelineEffect]) -> None:
-    state.queries.record_loss(number, now, out)
-    for unit in state.units.values():
-        if unit.query_number == number:
-            _retry_takeover(unit, now)
-
-
-def _handle_progress(state: PipelineState, event: QueryProgress, now: float) -> None:
-    query = state.queries.here.get(event.number)
-    if query is None:
-        return
-    for unit in state.units.values():
-        if unit.phase is not ApplyPhase.APPLYING:
-            continue
-        if (
-            query.kind is QueryKind.LIVE
-            and unit.has_backlog
-            and unit.topic in event.ends
-            and has_caught_up(unit, event)
-        ):
-            unit.has_backlog, unit.query_number = (
-                False,
-                None,
-            )  # moves from the catching-up query to the live one
-        if unit.query_number == event.number and has_skipped_records(unit, event):
-            unit.watched = replace(
-                unit.watched,
-                state="behind",
-                message="Spark has passed records that were not applied: the unit is started again",
-            )
-            _retry_takeover(unit, now)
-
-
 # the next operations
+
+
+def _withdraw_units(state: PipelineState, out: list[PipelineEffect]) -> None:
+    """Withdraw the units from the slots that no slot is to apply any more."""
+    for unit in state.units.values():
+        if unit.placed and (unit.phase is not ApplyPhase.APPLYING or unit.stop_requested):
+            unit.placed = False
+            out.append(WithdrawUnit(unit.topic))
 
 
 def _start_operations(state: PipelineState, now: float, out: list[PipelineEffect]) -> None:
@@ -490,19 +377,12 @@ def _start_operations(state: PipelineState, now: float, out: list[PipelineEffect
             unit.phase, unit.busy = ApplyPhase.STOPPING, True
             out.append(_build_fence(unit))
         elif unit.phase is ApplyPhase.PREPARING:
-            _get_ready(state, unit, out)
+            _get_ready(unit, out)
         if unit.phase is ApplyPhase.PREPARED and unit.start_asked:
             unit.phase = ApplyPhase.TAKING_OVER
         if unit.phase is ApplyPhase.TAKING_OVER and not unit.busy:
             unit.busy = True
-            out.append(
-                TakeOver(unit.ref, unit.epoch, look=unit.waits, here=unit.waits or unit.needs_long_run)
-            )
-        elif unit.needs_direct_apply and (not unit.has_backlog or not state.queries.spark):
-            # While Spark is up, a backlog belongs to the catching-up query from the moment that query is
-            # requested.
-            unit.busy = True
-            out.append(ApplyRange(unit.ref, unit.epoch, unit.watched.offset, unit.is_trial_due(now)))
+            out.append(TakeOver(unit.ref, unit.epoch, look=unit.waits))
         elif unit.phase is ApplyPhase.WAITING and not unit.looking:
             unit.looking = True
             out.append(ProbeStopped(unit.ref, unit.copy, unit.error or ""))
@@ -520,12 +400,10 @@ def _build_fence(unit: LocalUnit) -> FenceUnit:
     return FenceUnit(unit.ref, unit.epoch, stopped)
 
 
-def _get_ready(state: PipelineState, unit: LocalUnit, out: list[PipelineEffect]) -> None:
+def _get_ready(unit: LocalUnit, out: list[PipelineEffect]) -> None:
     if not unit.topic_id:
         unit.busy = True
         out.append(PrepareTarget(unit.ref))
-    elif state.queries.is_read(QueryKind.LIVE, unit) or QueryKind.LIVE not in state.queries.current:
-        # Without a live query, direct apply serves started units, so no unit waits for Spark's slow
-        # first query.
-        unit.phase = ApplyPhase.PREPARED
-        out.append(ReportEvent(unit.topic, unit.source, unit.assignment, Prepared))
+        return
+    unit.phase = ApplyPhase.PREPARED
+    out.append(ReportEvent(unit.topic, unit.source, unit.assignment, Prepared))

@@ -5,11 +5,11 @@ Plain values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from consumer.attempt.reports import NO_FIGURES, CopyNeed, LaneFigures, Report
-from consumer.units.unit import QueryKind, UnitRef, UnitVersion
+from consumer.attempt.reports import CopyNeed, Report
+from consumer.units.unit import UnitRef
 from schemas.units import Prepared, WorkerEnded
 from schemas.wire.position import Position
 
@@ -48,35 +48,21 @@ class TargetPrepared:
 
 @dataclass(frozen=True, slots=True)
 class UnitTakenOver:
-    """An operation has raised the fencing token and applied a short backlog."""
+    """An operation has raised the fencing token."""
 
     topic: str
     assignment: int
     epoch: int
     offset: int
-    has_backlog: bool = False
-    """Whether a longer backlog is left."""
+    """The offset of the slowest lane."""
+    end: int
+    """The topic's next offset."""
     position: Position | None = None
     commit_ts_ms: int = 0
-    applied: int = 0
-    held: int = 0
-    displaced: int = 0
-    lanes: LaneFigures = NO_FIGURES
-    trial_in_s: float = 0.0
-    sweeping: bool = False
-    """See Report."""
-
-
-@dataclass(frozen=True, slots=True)
-class RangeApplied:
-    """Direct apply has applied a range of a unit's events and has ended."""
-
-    topic: str
-    assignment: int
-    report: Report | None = None
-    """The attempt's report; None if there were no events."""
-    left: int = 0
-    """Number of events after that range."""
+    was: str | None = None
+    """Why the unit was stopped before."""
+    trial: bool = False
+    """Whether an attempt is due although no record may be left; see Report.trial_in_s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +122,17 @@ class TableChecked:
 
 @dataclass(frozen=True, slots=True)
 class AttemptsReported:
-    """Attempts have ended; each report comes with the number of its query."""
+    """Attempts have ended, or wait."""
 
-    reports: Sequence[tuple[int, Report]]
+    reports: Sequence[Report]
 
 
 @dataclass(frozen=True, slots=True)
-class SparkUp:
-    """Spark has started, so queries can be started."""
+class SlotLost:
+    """The slot that applied the unit under the fencing token `epoch` is lost."""
+
+    topic: str
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,45 +140,6 @@ class SecretsReplaced:
     """The secrets of the pipeline have changed, and another shell of this process has the new ones: units end
     here as soon as they do not apply, and are placed again there.
     """
-
-
-@dataclass(frozen=True, slots=True)
-class QueryUp:
-    """A query runs."""
-
-    number: int
-    kind: QueryKind
-    topics: Mapping[str, UnitVersion]
-    """The topics that it reads, with the unit version that it knows of each."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueryFailed:
-    """A query could not be started."""
-
-    kind: QueryKind
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class QueryLost:
-    """A query has died."""
-
-    number: int
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class QueryProgress:
-    """Spark's progress of a query."""
-
-    number: int
-    finished: int
-    """The number of its last finished batch; -1 before the first."""
-    ends: Mapping[str, int]
-    """Topic → next offset after the last record that it has read."""
-    idle: bool
-    """Whether no batch is running."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,18 +153,13 @@ PipelineEvent = (
     | RemoveUnit
     | TargetPrepared
     | UnitTakenOver
-    | RangeApplied
     | UnitFenced
     | OperationFailed
     | StoppedProbed
     | TableChecked
     | AttemptsReported
-    | SparkUp
+    | SlotLost
     | SecretsReplaced
-    | QueryUp
-    | QueryFailed
-    | QueryLost
-    | QueryProgress
     | PipelineTick
 )
 
@@ -234,8 +179,8 @@ class PrepareTarget:
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """Take the unit over for this process: raise its fencing token, and apply a short backlog. Answered
-    by UnitTakenOver or OperationFailed.
+    """Take the unit over for this process: raise its fencing token. Answered by UnitTakenOver or
+    OperationFailed.
     """
 
     unit: UnitRef
@@ -243,22 +188,21 @@ class TakeOver:
     """The new fencing token must be greater than this one."""
     look: bool = False
     """Whether to check the target table before anything is written, because the unit was stopped."""
-    here: bool = False
-    """Whether to apply the backlog directly however long it is, because a query could not."""
 
 
 @dataclass(frozen=True, slots=True)
-class ApplyRange:
-    """Apply a range of events after `offset` directly, under the fencing token `epoch`.
-
-    `trial`: run an attempt although no record has come (see Report.trial_in_s). For a running unit that no
-    query serves. Answered by RangeApplied or OperationFailed.
-    """
+class PlaceUnit:
+    """Let a slot apply the unit after its takeover."""
 
     unit: UnitRef
-    epoch: int
-    offset: int
-    trial: bool = False
+    taken: UnitTakenOver
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawUnit:
+    """Let no slot apply the unit any more."""
+
+    topic: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,33 +262,6 @@ class FenceUnit:
 
 
 @dataclass(frozen=True, slots=True)
-class StartQuery:
-    """Start a query for `units`."""
-
-    number: int
-    kind: QueryKind
-    starting: Mapping[str, int]
-    """Topic → first offset; -1: the topic's end."""
-    units: Sequence[UnitRef]
-    epochs: Mapping[str, int] = field(default_factory=dict)
-    """Its active units from the first batch on: topic → fencing token."""
-
-
-@dataclass(frozen=True, slots=True)
-class StopQuery:
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class PostActiveUnits:
-    """Replace the active units of a query."""
-
-    number: int
-    epochs: Mapping[str, int]
-    """Topic → fencing token."""
-
-
-@dataclass(frozen=True, slots=True)
 class ReportEvent:
     """Report to the agent that the unit is prepared or has ended."""
 
@@ -362,14 +279,12 @@ class ReportEvent:
 PipelineEffect = (
     PrepareTarget
     | TakeOver
-    | ApplyRange
+    | PlaceUnit
+    | WithdrawUnit
     | ProbeStopped
     | CheckTable
     | LogWaiting
     | AbortOperation
     | FenceUnit
-    | StartQuery
-    | StopQuery
-    | PostActiveUnits
     | ReportEvent
 )

@@ -9,7 +9,7 @@ from consumer.attempt.reports import NO_FIGURES, LaneFigures
 from schemas.backoff import Backoff
 
 TROUBLE_BACKOFF = Backoff(first=0.5, longest=20.0, quiet=60.0)
-"""The delays of a unit, and of a pipeline's queries: an unreachable target is logged every 20 seconds at
+"""The delays of a unit: an unreachable target is logged every 20 seconds at
 most."""
 
 

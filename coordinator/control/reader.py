@@ -119,8 +119,11 @@ class ControlReader:
         if not answers or slow or end < self.fold.end:
             self._report_observation(Unreachable())
             self._is_identified = False
+        is_first = not self._identity.id  # then there is no earlier topic from which this one may differ
+        if answers and is_first:
+            self._report_observation(Reachable())
         self._is_identified = self._is_identified or self._identify_topic()
-        if answers and self._is_identified:
+        if answers and self._is_identified and not is_first:
             self._report_observation(Reachable())
         self._next_probe = time.monotonic() + self._probe
 

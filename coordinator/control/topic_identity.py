@@ -1,4 +1,4 @@
-"""Whether the control topic is still the one that this coordinator has read. Pure.
+"""Tells whether the control topic is still the one that this coordinator has read. Pure.
 
 A Kafka whose data were removed has no control topic, or one that was created again with another id. Its
 offsets are no later terms: agents and readers would take what is written there for older than what they know.

@@ -155,7 +155,7 @@ class LeaderSearch:
 
     @property
     def terms_began_anew(self) -> bool:
-        """Whether a coordinator leads that counts its terms from a control topic that has begun anew."""
+        """True if a coordinator leads that counts its terms from a control topic that has begun anew."""
         since = self._outdated_since
         return since is not None and time.monotonic() - since >= OUTDATED_S
 

@@ -20,7 +20,6 @@ from deploy.embedded.services import (
     terminate_cleanly,
 )
 from deploy.errors import EmbeddedError
-from deploy.fetch.downloads import fetch_spark_kafka_jars
 
 USUAL_KAFKA_PORT = 9092
 """The port that `rowlock init` proposes, too."""
@@ -78,7 +77,6 @@ def _require_usable(up: argparse.ArgumentParser, arguments: argparse.Namespace) 
 def _fetch_services() -> None:
     for kind in (Kafka, MariaDB, PostgreSQL):
         kind.fetch()
-    fetch_spark_kafka_jars()
     try:
         MySQL.fetch()
     except EmbeddedError as error:  # only tests on MySQL need it, and they are skipped then

@@ -1,6 +1,4 @@
-"""The downloads with their pinned versions: Kafka, MariaDB, Spark's Kafka connector, and the tests' H2
-and old MariaDBs.
-"""
+"""The downloads with their pinned versions: Kafka, MariaDB, and the tests' H2 and old MariaDBs."""
 
 from __future__ import annotations
 
@@ -15,7 +13,6 @@ from deploy.fetch.ivy import Coordinate, download_size, retrieve_jars
 
 KAFKA_RELEASE = "kafka-4.1.0"
 MARIADB_RELEASE = "mariadb-11.4.5"
-SPARK_KAFKA_RELEASE = "spark-kafka-4.0.0"
 H2 = "h2-2.3.232"
 #: Versions that rowlock refuses, for the tests of the refusal.
 OLD_MARIADBS = ("mariadb-10.1.23", "mariadb-10.2.11")
@@ -28,20 +25,8 @@ def _build_mariadb_coordinate(group: str) -> Coordinate:
 _COORDINATES = {
     KAFKA_RELEASE: (Coordinate("org.apache.kafka", "kafka_2.13", "4.1.0", transitive=True),),
     **{group: (_build_mariadb_coordinate(group),) for group in (MARIADB_RELEASE, *OLD_MARIADBS)},
-    # PySpark already contains all other dependencies of the connector (Hadoop, Scala, slf4j, …: 57 MB).
-    SPARK_KAFKA_RELEASE: (
-        Coordinate("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.0.0"),
-        Coordinate("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
-        Coordinate("org.apache.kafka", "kafka-clients", "3.9.0"),
-        Coordinate("org.apache.commons", "commons-pool2", "2.12.0"),
-    ),
     H2: (Coordinate("com.h2database", "h2", "2.3.232"),),
 }
-
-
-def fetch_spark_kafka_jars() -> list[Path]:
-    """Return the jars for `spark.jars`; with them Spark resolves nothing itself at run time."""
-    return sorted(_fetch_jars(SPARK_KAFKA_RELEASE).glob("*.jar"))
 
 
 def fetch_kafka_home() -> Path:

@@ -21,7 +21,7 @@ WAIT_LINE_EVERY_S = 60.0
 
 
 class DownloadPace:
-    """How fast a download of `total` bytes that began at `now` goes on. Pure; times are monotonic seconds."""
+    """The speed of a download of `total` bytes that began at `now`. Pure; times are monotonic seconds."""
 
     def __init__(self, total: int, now: float) -> None:
         self._total = total

@@ -160,9 +160,7 @@ def agent(  # noqa: PLR0917 - click passes options by name
     )
     from rowlock.agent.run import run_agent
     from rowlock.coordinator.sighup import reload_on_hangup
-    from rowlock.processes.spark_jars import provide_spark_jars
 
-    provide_spark_jars()
     coordinators = peers or config.coordination.coordinators
     with reload_on_hangup(config):
         sys.exit(run_agent(config, name, coordinators, end_on_refusal=end_on_refusal))

@@ -17,7 +17,7 @@ import structlog
 from consumer.attempt.spec import build_initial_layout
 from consumer.errors import FencedError
 from consumer.ordering.model import ApplyUnit
-from consumer.spark.pipeline import PipelineSettings
+from consumer.slots.pipeline import PipelineSettings
 from consumer.targets.base import ProgressStore
 from consumer.targets.dialect import open_progress
 from rowlock.coordinator.inventory import split_unit_name
@@ -76,7 +76,7 @@ class UnitFencer:
         """
         if pipeline not in self._config.pipelines:
             return build_initial_layout((), 1).encode(), 1
-        known = PipelineSettings.from_config(self._config, pipeline, slots=1)
+        known = PipelineSettings.from_config(self._config, pipeline)
         return known.layout, known.config.lanes
 
 

@@ -8,7 +8,7 @@ from functools import cache
 
 import structlog
 
-from consumer.spark.pipeline import PipelineSettings
+from consumer.slots.pipeline import PipelineSettings
 from schemas.config.model import Config
 from schemas.problems import Problem
 from schemas.table.names import TableName
@@ -40,7 +40,7 @@ def list_apply_units(
     names = list(topics)
     out: list[ApplyUnitName] = []
     for pipeline, options in config.pipelines.items():
-        chosen = _select_topics(PipelineSettings.from_config(config, pipeline, slots=1), names, assigned)
+        chosen = _select_topics(PipelineSettings.from_config(config, pipeline), names, assigned)
         out += [
             ApplyUnitName(pipeline, source, topic, options.target, table)
             for topic, source in chosen.items()

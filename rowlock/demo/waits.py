@@ -25,7 +25,7 @@ class Milestones:
     """The milestones that `rowlock run` has logged so far."""
 
     spark: bool = False
-    queries: int = 0
+    slots: int = 0
     taken: int = 0
     error: str = ""
     """Its last error."""
@@ -38,8 +38,8 @@ class Milestones:
         match fields.get("event"):
             case "Spark started":
                 self.spark = True
-            case "Spark query started":
-                self.queries += 1
+            case "slot opened":
+                self.slots += 1
             case "unit taken over":
                 self.taken += 1
         if fields.get("level") in ("error", "critical"):
@@ -97,12 +97,8 @@ def describe_next_step(
     pending = sorted({name for source in status.sources for name in source.snapshot_pending})
     if pending or len(figures.captured) < tables:
         return f"capture to read the existing rows of {', '.join(pending) or 'all tables'}"
-    if not log.spark:
-        return "Spark to start: half a minute, several on a busy machine"
-    if figures.count_applied() == 0 and log.queries == 0:
-        return "Spark to be ready for its first batch"
     if figures.count_applied() == 0 and log.taken == 0:
-        return "the tables to be taken over by Spark"
+        return "the tables to be taken over by the apply process"
     if figures.backlog:
         return f"{figures.backlog:,} events to be applied"
     return "the figures to be complete"
@@ -146,7 +142,7 @@ class DemoWait:
             waiting,
             _extract_movement(status),
             figures and (figures.captured, figures.applied),
-            log.queries,
+            log.slots,
             log.taken,
         )
         if seen != self._seen:

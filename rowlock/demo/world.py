@@ -14,7 +14,6 @@ from pathlib import Path
 
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, combine_services
 from deploy.errors import EmbeddedError
-from deploy.fetch.downloads import fetch_spark_kafka_jars
 from deploy.guard.guardian import kill_tree
 from deploy.guard.processes import (
     make_temporary_folder,
@@ -148,8 +147,7 @@ def run_rowlock(made: DemoServers) -> Iterator[subprocess.Popen[bytes]]:
     the folder is removed.
     """
     command = [sys.executable, "-m", "rowlock.cli", "run", "-c", str(made.config_file)]
-    jars = ",".join(str(jar) for jar in fetch_spark_kafka_jars())
-    env = {"PYTHONPATH": str(PACKAGES), "ROWLOCK_LOG": "json", "ROWLOCK_SPARK_JARS": jars}
+    env = {"PYTHONPATH": str(PACKAGES), "ROWLOCK_LOG": "json"}
     with made.log_file.open("wb") as log:
         process = spawn_process(command, output=log, env=env)
     try:

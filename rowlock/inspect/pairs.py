@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from consumer.spark.pipeline import build_pipeline_routes
+from consumer.slots.pipeline import build_pipeline_routes
 from consumer.tables.router import ResolvedRoute, resolve_route
 from rowlock.views.source import read_selected_tables
 from schemas.config.model import Config, SourceConfig

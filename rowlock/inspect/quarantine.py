@@ -27,7 +27,7 @@ from consumer.ordering.model import (
     TargetTable,
 )
 from consumer.ordering.netchange import refuse_losses
-from consumer.spark.pipeline import build_connector_modes, build_pipeline_routes
+from consumer.slots.pipeline import build_connector_modes, build_pipeline_routes
 from consumer.tables.definition import ActiveDefinition, prepare_definition
 from consumer.tables.held_events import build_final_change
 from consumer.tables.router import TableRoute, resolve_route

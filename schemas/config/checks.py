@@ -61,8 +61,8 @@ FIXED_OPTIONS: Mapping[str, str] = {
     "auto.offset.reset": "the progress rows define where to start",
     "isolation.level": "rowlock sets it where it matters",
     "partitioner": "every topic has one partition",
-    "minPartitions": "it would split a topic over tasks and break the order",
-    "maxRecordsPerPartition": "it would split a topic over tasks and break the order",
+    "minPartitions": "it is an option of Spark's Kafka source, which is not used",
+    "maxRecordsPerPartition": "it is an option of Spark's Kafka source, which is not used",
     "allow.auto.create.topics": "topics must have exactly one partition, rowlock creates them",
 }
 

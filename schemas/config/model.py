@@ -222,8 +222,9 @@ class SparkConfig(ConfigModel):
 
     master: Annotated[str, AfterValidator(_with_tries)] = Field(
         default="local[2,4]",
-        description="`local[N]` or `local[*]`: N tasks at once, each tried up to four times (`local[N,F]`: F "
-        "times); or a cluster, `spark://host:port`, with executors on this machine.",
+        description="`local[N]` or `local[*]`: N slots, in which tables are applied, each a task of Spark "
+        "that is tried up to four times before its query is started again (`local[N,F]`: F times); or a "
+        "cluster, `spark://host:port`, with executors on this machine.",
     )
     memory: str = Field(
         default="1g",

@@ -1,4 +1,4 @@
-"""What is logged while a Kafka broker is away: the first line of Kafka's client, then a line a minute, and
+"""Log lines while a Kafka broker is away: the first line of Kafka's client, then a line a minute, and
 one when the broker answers again.
 
 The client itself repeats the same line several times a second for each connection. Only lines about a broker

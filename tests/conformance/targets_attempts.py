@@ -18,7 +18,7 @@ from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import AgedEntry
 from consumer.ordering.reasons import find_trial_offset, is_queued, is_waiting
-from consumer.spark.worker import ConnectionCache
+from consumer.slots.connections import ConnectionCache
 from consumer.tables.router import build_target_table
 from consumer.targets.session import SqlSession
 from rowlock.inspect.quarantine import EntrySelection, resolve_quarantine

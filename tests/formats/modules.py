@@ -19,6 +19,7 @@ from schemas.wire.debezium_snapshot import _Record
 from tests.formats.structure import FOLDER, ROOT, View
 
 _MEMORY = "never leaves its process"
+_SLOTS = "passes between processes of one installation, which start together"
 _GRPC = "the order of its fields is the format: tests/wire_golden.py"
 _CONFIGURATION = (
     "keys of the configuration file: docs/reference/configuration.md, and the examples that tests load"
@@ -28,6 +29,9 @@ _CONFIGURATION = (
 EXEMPT = {
     "consumer.ordering.model:RowChange": _MEMORY,
     "consumer.ordering.model:AgedEntry": _MEMORY,
+    "consumer.attempt.reports:Report": _SLOTS,
+    "consumer.attempt.reports:CopyNeed": _SLOTS,
+    "consumer.slots.messages": _SLOTS,
     "consumer.targets.displaced_rows:DisplacedRow": _MEMORY,
     "coordinator.core.messages": _GRPC,
     "coordinator.rest.copies:_NamedTable": "its fields are those of the models that inherit them",
@@ -59,7 +63,6 @@ MODULES = {
     "consumer/attempt/copies/keys.py": _KEYS,
     "consumer/attempt/copies/snapshots.py": _KEYS,
     "consumer/attempt/copies/source_keys.py": "a key in a message for people",
-    "consumer/attempt/reports.py": "report-datagram",
     "consumer/attempt/spec.py": "known-table",
     "consumer/ordering/lanes/batches.py": "rowlock_displaced, rowlock_quarantine",
     "consumer/ordering/layout.py": "layout",
@@ -67,9 +70,8 @@ MODULES = {
     "consumer/process/instructions.py": "apply-lines",
     "consumer/reporting/protocol.py": "unit-command, unit-line",
     "consumer/reporting/status_lines.py": "apply-lines",
-    "consumer/spark/active_units.py": "units-board",
-    "consumer/spark/query.py": "options of Spark's Kafka source",
-    "consumer/spark/query_handle.py": "offsets as Spark's progress has them",
+    "consumer/slots/messages.py": _SLOTS,
+    "consumer/slots/pipeline.py": _SLOTS,
     "consumer/tables/event_decoder.py": "event",
     "consumer/tables/evolution/plans.py": "change-mark",
     "consumer/tables/shared_tables.py": "stored-definition",

@@ -1,24 +1,19 @@
-"""What the processes of an agent exchange: lines on pipes, a file that workers look at, datagrams."""
+"""What the processes of an agent exchange: lines on pipes."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import json
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from consumer.attempt import reports
-from consumer.attempt.reports import Report
 from consumer.attempt.spec import _KnownTable
 from consumer.process.instructions import _encode_ready_line, _encode_slow_line
 from consumer.reporting.protocol import LineWriter, decode_command, encode_unit_event
 from consumer.reporting.status_lines import StatusWriter
-from consumer.spark import active_units
 from consumer.units.supervision import WatchedUnit
 from producer.main import _report_failure, _report_watermark
 from schemas.config.changes.text import ConfigText
@@ -47,22 +42,6 @@ def _event(event: WorkerEvent) -> bytes:
 def _of_event(data: bytes) -> WorkerEvent:
     """As the agent reads the lines of its apply process."""
     return msgspec.convert(json.loads(data), UnitLine).event
-
-
-def _datagram(report: Report) -> bytes:
-    return reports._ENCODE(reports._Datagram("secret", [report]))
-
-
-def _of_datagram(data: bytes) -> Report:
-    datagram = reports._DECODE(data)
-    assert datagram.token == "secret"
-    return datagram.reports[0]
-
-
-def _board(epochs: dict[str, int]) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        active_units.write_active_units(Path(folder) / "board", epochs)
-        return (Path(folder) / "board").read_bytes()
 
 
 def _status(unit: WatchedUnit) -> bytes:
@@ -98,12 +77,6 @@ STRUCTURES = (
             for kind in WorkerEvent.__args__
         ),
         (UnitLine,),
-    ),
-    Structure(
-        "report-datagram", (Case("datagram", sample(Report), _datagram, _of_datagram),), (reports._Datagram,)
-    ),
-    Structure(
-        "units-board", (Case("board", {"rowlock.b1.bank.acct": 7}, _board, active_units._EPOCHS.decode),)
     ),
     Structure(
         "known-table",

@@ -22,7 +22,6 @@ import psutil
 import pytest
 
 from consumer.ordering.model import ApplyUnit
-from consumer.process.operations.direct_apply import MAX_DIRECT_EVENTS
 from consumer.targets.dialect import open_session
 from deploy.embedded.services import MySQL
 from schemas.config.model import TargetConfig
@@ -329,7 +328,7 @@ def _lock_waits(place: Place) -> bool:
     return bool(place.query(sql)[0][0])
 
 
-def test_many_units_are_one_query_and_a_unit_that_must_stop_says_why(agents: TwoAgents) -> None:
+def test_a_unit_that_must_stop_says_why_and_the_others_go_on(agents: TwoAgents) -> None:
     place = agents.places["postgres"]
     process = agents.processes[0]
     tables = [agents.table(place) for _ in range(12)]
@@ -338,7 +337,6 @@ def test_many_units_are_one_query_and_a_unit_that_must_stop_says_why(agents: Two
     bad_source, bad_topic = tables[0]
     bad_source.put(bad_source.row(5, None, 1))  # lost on the way
     bad_topic.write_changes([bad_source.put(bad_source.row(6, None, 1))])
-    before = process.errors.read_text().count('"Spark query started"')
     epoch = next(EPOCHS)
     for _, topic in tables:
         process.do("prepare", unit_of(place, topic), epoch)
@@ -347,7 +345,6 @@ def test_many_units_are_one_query_and_a_unit_that_must_stop_says_why(agents: Two
         process.do("start", unit_of(place, topic), epoch)
     for _, topic in tables[1:]:
         applied(place, topic)
-    assert process.errors.read_text().count('"Spark query started"') - before <= 2
     waiting = process.wait_error(unit_of(place, bad_topic), epoch)
     assert "gap" in waiting["error"]
     stopped = place.query(f"SELECT stopped FROM rowlock_unit WHERE topic = '{bad_topic.name}'")
@@ -372,11 +369,10 @@ def test_a_backlog_is_caught_up_without_holding_up_the_others(agents: TwoAgents)
     process = agents.processes[0]
     source, topic = agents.table(place)
     make = changes(source, random.Random(6), count(1))
-    topic.write_changes(make(MAX_DIRECT_EVENTS + 5_000))  # more than a hand applies by itself
+    topic.write_changes(make(65_000))
     quick_source, quick = agents.table(place)
     give(process, unit_of(place, quick))
     give(process, unit_of(place, topic))
-    until(lambda: "catching-up" in process.errors.read_text(), what="a query for the backlog")
     quick.write_changes([quick_source.put(quick_source.row(1, None, 1))])
     applied(place, quick)
     applied(place, topic)

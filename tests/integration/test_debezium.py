@@ -11,14 +11,15 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import psycopg
 import pytest
 
 from consumer.process.operations.copy_desk import UnitCopies
 from consumer.process.unit_operations import UnitOperations
-from consumer.spark.active_units import AttemptLocks
-from consumer.spark.pipeline import PipelineSettings
+from consumer.slots.pipeline import PipelineSettings
 from consumer.units.messages import PrepareTarget, TakeOver, TargetPrepared, UnitTakenOver
 from consumer.units.unit import UnitRef
 from rowlock.inspect.caught_up import CaughtUpGoal
@@ -27,6 +28,7 @@ from tests.kits.command_line import invoke
 from tests.kits.debezium_run import DebeziumRun, create_topics
 from tests.kits.debezium_run import system as system
 from tests.kits.running import HERE, running
+from tests.kits.slots import apply_here
 from tests.kits.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
@@ -142,21 +144,20 @@ def copy_by_its_signal(system: DebeziumRun) -> None:
 
 def apply_by_hand(system: DebeziumRun, table: str) -> None:
     """Take the unit over as an agent's process does, which applies what is missing."""
-    pipeline = PipelineSettings.from_config(load_config(system.config), "p", slots=1)
+    pipeline = PipelineSettings.from_config(load_config(system.config), "p")
     desk = UnitCopies(pipeline, lambda *_: None, lambda *_: None)
-    hands = UnitOperations(
-        pipeline, AttemptLocks(str(system.config.parent / "attempts")), lambda *_: None, desk, lambda _: None
-    )
+    slots: Any = SimpleNamespace(is_held=lambda _topic: False, kill_holder=lambda _topic: None)
+    hands = UnitOperations(pipeline, slots, lambda *_: None, desk, lambda _: None)
     unit = UnitRef(
         f"{system.db}.b1.{system.db}.{table}", "b1", time.time_ns() // 10**6 + 60_000
     )  # later than all of the run
     warmed = hands.prepare_target(PrepareTarget(unit))
     assert isinstance(warmed, TargetPrepared), warmed
-    hands.queue_takeover()
-    took = hands.take_over(TakeOver(replace(unit, topic_id=warmed.topic_id, real=warmed.real), 0))
+    unit = replace(unit, topic_id=warmed.topic_id, real=warmed.real)
+    took = hands.take_over(TakeOver(unit, 0))
     hands.close()
     assert isinstance(took, UnitTakenOver), took
-    assert (took.has_backlog, took.applied) == (False, 3)
+    assert sum(report.applied for report in apply_here(pipeline, unit, took)) == 3
 
 
 def test_what_cannot_begin_says_why(system: DebeziumRun) -> None:

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from deploy.embedded.services import MariaDB, PostgreSQL
-from deploy.fetch.downloads import fetch_kafka_home, fetch_mariadb_home, fetch_spark_kafka_jars
+from deploy.fetch.downloads import fetch_kafka_home, fetch_mariadb_home
 from rowlock.demo.bank import BANK_TABLES
 from tests.kits.waiting import until
 
@@ -53,7 +53,6 @@ def test_a_newcomer_sees_every_row_arrive(tmp_path: Path) -> None:
     (
         fetch_kafka_home(),
         fetch_mariadb_home(),
-        fetch_spark_kafka_jars(),
     )  # downloads are not part of the promise
     mark = str(tmp_path)  # no other test's
     began = time.monotonic()

@@ -35,8 +35,7 @@ from deploy.embedded.services import (
 )
 from deploy.fetch import downloads
 from deploy.fetch.cache import cache_dir
-from deploy.fetch.downloads import SPARK_KAFKA_RELEASE, fetch_kafka_home, fetch_spark_kafka_jars
-from deploy.fetch.ivy import find_pyspark_jars
+from deploy.fetch.downloads import H2, fetch_h2_jar, fetch_kafka_home
 from deploy.guard.processes import NOBODY_UID
 from tests.services import without_mysql
 
@@ -210,15 +209,9 @@ def test_no_network_stops_the_download_with_a_message(
     monkeypatch.setenv("ROWLOCK_IVY_SETTINGS", str(settings))
     monkeypatch.setenv("ROWLOCK_CACHE", str(tmp_path / "cache"))
     with pytest.raises(EmbeddedError, match="Ivy failed") as caught:
-        fetch_spark_kafka_jars()
+        fetch_h2_jar()
     assert "check the network" in caught.value.remedy
-    assert not (tmp_path / "cache" / SPARK_KAFKA_RELEASE).exists()
-
-
-def test_spark_gets_what_pyspark_does_not_ship() -> None:
-    ours = {jar.name.rpartition("-")[0] for jar in fetch_spark_kafka_jars()}
-    assert "spark-sql-kafka-0-10_2.13" in ours
-    assert not ours & {jar.name.rpartition("-")[0] for jar in find_pyspark_jars().glob("*.jar")}
+    assert not (tmp_path / "cache" / H2).exists()
 
 
 def test_the_cache_is_not_in_the_work_tree() -> None:
@@ -394,6 +387,6 @@ def _nobody_runs(python: str) -> bool:
 @pytest.mark.slow
 def test_the_download_into_an_empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROWLOCK_CACHE", str(tmp_path))
-    assert fetch_spark_kafka_jars()
+    assert fetch_h2_jar()
     monkeypatch.setattr(downloads, "retrieve_jars", _not_again)
-    assert fetch_spark_kafka_jars()
+    assert fetch_h2_jar()

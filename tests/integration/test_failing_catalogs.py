@@ -45,7 +45,6 @@ def failing(mariadb: MariaDB) -> Iterator[FailingServer]:
 def _nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """`run` ends where it would start its processes: everything before that is asked of the servers."""
     monkeypatch.setattr("rowlock.processes.run.run_processes", lambda *_, **__: 0)
-    monkeypatch.setattr("rowlock.processes.spark_jars.provide_spark_jars", lambda: None)
 
 
 def make_table(server: Any, db: str) -> None:

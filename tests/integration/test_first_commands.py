@@ -91,7 +91,6 @@ def first(
 ) -> Iterator[FirstHour]:
     monkeypatch.setattr("rowlock.coordinator.leader_client.UNHEARD_S", 0.0)
     monkeypatch.setattr("rowlock.processes.run.run_processes", ask_once)
-    monkeypatch.setattr("rowlock.processes.spark_jars.provide_spark_jars", lambda: None)
     kind = request.param
     if kind == "json":
         monkeypatch.setitem(TARGET_KINDS, kind, json_folder.KIND)

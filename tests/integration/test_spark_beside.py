@@ -139,8 +139,8 @@ def test_rows_arrive_and_keep_arriving_without_spark_and_it_takes_over_under_loa
             scene.go.touch()
             process.ready()
             until(
-                lambda: '"Spark query started"' in process.errors.read_text(),
-                what=f"a query: {process.log()}",
+                lambda: '"slot opened"' in process.errors.read_text(),
+                what=f"a slot: {process.log()}",
             )
             until(process.workers, what="a worker of Spark's")
             assert classes_are_shared(process)

@@ -15,10 +15,9 @@ from consumer.spark.query import build_session_settings, start_session
 
 folder = sys.argv[1]
 settings = build_session_settings(
-    master="local[2,4]", memory="1g", jars=None, local_dir=f"{folder}/spark",
+    master="local[2,4]", memory="1g", local_dir=f"{folder}/spark",
     log4j=f"{folder}/log4j2.properties",
 )
-del settings["spark.jars.packages"]
 start_session(settings | {"spark.kryoserializer.buffer.mb": "1"}).stop()
 """
 

@@ -3,7 +3,8 @@ names, in its order."""
 
 from __future__ import annotations
 
-import gc
+import json
+import queue
 import re
 import sys
 import threading
@@ -14,24 +15,20 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any, NamedTuple
 
-import pyarrow as pa
 import pytest
 
-import consumer.spark.task
-from consumer.attempt.spec import UnitSpec, build_initial_layout
-from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import ApplyUnit
-from consumer.spark.active_units import write_active_units
-from consumer.spark.pipeline import TaskConfig
-from consumer.spark.task import run_task
-from consumer.tables.router import TableRoute
+from consumer.slots import served_pipeline
+from consumer.slots.messages import ServeUnit, SlotAnswer, SlotReports, UnitReleased, UsePipeline
+from consumer.slots.pipeline import PipelineSettings
+from consumer.slots.runner import SlotRunner
 from consumer.targets.dialect import open_session
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from producer.capture import run_capture
-from schemas.config.model import TargetConfig, load_config
+from schemas.config.model import load_config
 from schemas.wire.records import Watermark, format_former_table_topic
 from tests.gates.path import list_repeated, measure_way
 from tests.gates.ratchet import compare_values, load_baseline
@@ -45,6 +42,7 @@ ROWS = 240
 FEW, MANY = 2, 10
 """Transactions that are followed. A function is on the way if its calls grow with their number."""
 LANES = 4
+SERVER = {"host": "127.0.0.1", "port": 1, "user": "x", "password": "x"}
 
 pytestmark = pytest.mark.integration
 
@@ -237,8 +235,8 @@ def follow_apply(
     folder: Path,
     work: Work = INSERTS,
 ) -> Followed:
-    """Apply the records in three tasks of one worker: all but the last transactions, `FEW` of them, and
-    `MANY`.
+    """Apply the records in three slots, one after the other: all but the last transactions, `FEW` of them,
+    and `MANY`.
 
     Each lane commits several times for a transaction of the source, so the number of its commits is not left
     to chance.
@@ -251,7 +249,7 @@ def follow_apply(
         topic,
         [[records[:start]], transactions[:FEW], transactions[FEW:]],
         folder,
-        LaneLimits(max_gather=ROWS // LANES // 3),
+        ROWS // LANES // 3,
     )
     return Followed(first.order, few.count_calls(), many.count_calls())
 
@@ -262,55 +260,69 @@ def apply_tasks(
     topic: str,
     tasks: list[list[list[tuple[int, Any]]]],
     folder: Path,
-    limits: LaneLimits,
+    max_gather: int,
 ) -> list[Tracer]:
-    """Apply the batches of each task in one worker of Spark, and return what ran in each task."""
-    target = TargetConfig(
-        type="postgres",
-        host="127.0.0.1",
-        port=postgres.port,
-        user=postgres.user,
-        password="",
-        database=database,
-    )  # type: ignore[arg-type]
-    unit, routes = ApplyUnit("p", topic), (TableRoute("*.*", "public.{table}", ()),)
-    session = open_session(target, name="test")
+    """Apply the batches of each task in one slot, and return what ran in each task."""
+    file = folder / "way.yaml"
+    file.write_text(
+        json.dumps(
+            {
+                "kafka": {"bootstrap": "127.0.0.1:1", "prefix": "way"},
+                "sources": {"s": {**SERVER, "type": "mariadb", "tables": ["*.*"]}},
+                "targets": {
+                    "t": {
+                        **SERVER, "type": "postgres", "port": postgres.port, "user": postgres.user,
+                        "database": database,
+                    }
+                },
+                "pipelines": {
+                    "way": {
+                        "sources": ["s"], "target": "t", "lanes": LANES, "max_gather": max_gather,
+                        "routes": [{"from": "*.*", "to": "public.{table}"}],
+                    }
+                },
+            }
+        )
+    )  # fmt: skip
+    settings = PipelineSettings.from_config(load_config(file, {}), "way")
+    session = open_session(settings.target, name="test")
     session.ensure_bookkeeping()
-    epoch, _, _ = session.take_over(unit, "id", build_initial_layout(routes, LANES).encode(), LANES)
+    epoch, _, _ = session.take_over(ApplyUnit("way", topic), "id", settings.layout, LANES)
     session.close()
-    spec = UnitSpec(
-        unit=unit, source="s", epoch=epoch, topic_id="id", routes=routes, lanes=LANES, limits=limits
-    )
-    board = folder / "board"
-    write_active_units(board, {topic: epoch})
-    config = TaskConfig(
-        run="way", query="q", pipeline="way", target=target, bootstrap="", kafka_options={},
-        units={topic: spec}, board=str(board), attempts=str(folder / "attempts"), report_port=1,
-        report_token="",
+    followed: queue.SimpleQueue[int] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[SlotAnswer] = queue.SimpleQueue()
+    reader = SimpleNamespace(
+        follow_topic=lambda _topic, _offset, number: followed.put(number), leave_topic=lambda _topic: None,
+        close=lambda: None,
     )  # fmt: skip
     found = []
-    with ended():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(served_pipeline, "TopicFollower", lambda *_: reader)
+        end = 0
         for batches in tasks:
             tracer = Tracer()
             with tracer.watching():
-                list(run_task(config, [_build_arrow_batch(topic, records) for records in batches]))
+                runner = SlotRunner(answers.put)
+                runner.handle_command(UsePipeline("r", settings.encode()))
+                if len(batches) == 1:  # new records, of a topic that is followed
+                    runner.handle_command(ServeUnit("r", topic, "s", 1, "id", epoch, end - 1, end))
+                    runner._take_records("r", topic, followed.get(timeout=60), batches[0])
+                    end = batches[0][-1][0] + 1
+                else:  # several transactions in one attempt
+                    patch.setattr(served_pipeline, "read_new_records", partial(_read_batches, batches))
+                    begin, end = end, batches[-1][-1][0] + 1
+                    runner.handle_command(ServeUnit("r", topic, "s", 1, "id", epoch, begin - 1, end))
+                answer = answers.get(timeout=60)
+                assert isinstance(answer, SlotReports), answer
+                assert [(each.state, each.offset) for each in answer.reports] == [("ok", end - 1)]
+                runner.close()
+            assert isinstance(answers.get(timeout=60), UnitReleased)
             found.append(tracer)
     return found
 
 
-def _build_arrow_batch(topic: str, records: list[tuple[int, Any]]) -> Any:
-    offsets, values = zip(*records, strict=True)
-    return pa.record_batch({"topic": [topic] * len(records), "offset": list(offsets), "value": list(values)})
-
-
-@contextmanager
-def ended() -> Iterator[None]:
-    """End what `run_task` keeps for the next task of its process, and undo what it sets for the process."""
-    interval = sys.getswitchinterval()
-    try:
-        yield
-    finally:
-        gc.enable()
-        sys.setswitchinterval(interval)
-        if worker := consumer.spark.task._WORKERS.pop("way", None):
-            worker.close()
+def _read_batches(
+    batches: list[list[tuple[int, Any]]], _options: Any, _topic: str, _start: int, _most: int, note_end: Any
+) -> Iterator[list[tuple[int, Any]]]:
+    note_end(batches[-1][-1][0] + 1)
+    yield from batches

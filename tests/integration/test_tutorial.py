@@ -14,7 +14,6 @@ from typing import NamedTuple
 import pytest
 
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, combine_services
-from deploy.fetch.downloads import fetch_spark_kafka_jars
 from deploy.guard.guardian import kill_tree
 from tests.kits.waiting import until
 
@@ -65,8 +64,7 @@ class Shell:
         rowlock = programs / "rowlock"
         rowlock.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m rowlock.cli "$@"\n')
         rowlock.chmod(0o755)
-        jars = ",".join(str(jar) for jar in fetch_spark_kafka_jars())
-        env = os.environ | {"PYTHONPATH": str(ROOT), "ROWLOCK_SPARK_JARS": jars, "COLUMNS": "400"}
+        env = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "400"}
         self.process = subprocess.Popen(
             ["bash"], cwd=folder, env=env | {"PATH": f"{programs}:{env['PATH']}"}, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

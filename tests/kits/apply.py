@@ -246,12 +246,6 @@ def write_config(folder: Path, *, kafka: Any, prefix: str, target: dict[str, Any
     return path
 
 
-def spark_jars() -> str:
-    from deploy.fetch.downloads import fetch_spark_kafka_jars
-
-    return ",".join(str(path) for path in fetch_spark_kafka_jars())
-
-
 def expected(sources: Sequence[FakeSource]) -> list[tuple[object, ...]]:
     """All rows of the sources in key order, in the types the databases' drivers return as text."""
     return sorted(tuple(row.values()) for source in sources for row in source.rows.values())

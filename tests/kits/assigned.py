@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from coordinator.core.schedulers import UnitKind
 from rowlock.coordinator.inventory import InventoryReader, NamedCluster
 from schemas.config.model import load_config
 from schemas.table.names import TableName
-from tests.kits.apply import ROOT, spark_jars, until
+from tests.kits.apply import ROOT, until
 from tests.kits.families import family
 from tests.kits.topic import usual_tables
 
@@ -155,7 +154,6 @@ def assigned_apply(config: Path, *more: str, judged: bool = True) -> Iterator[As
             stderr=log,
             text=True,
             bufsize=1,
-            env={**os.environ, "ROWLOCK_SPARK_JARS": spark_jars()},
         )
     process = AssignedApply(popen, errors)
     reader = threading.Thread(target=process.read, daemon=True)

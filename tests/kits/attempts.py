@@ -19,7 +19,7 @@ from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitAssignment, UnitSpec, build_initial_layout
 from consumer.ordering.model import ApplyUnit, TargetTable
-from consumer.spark.worker import ConnectionCache
+from consumer.slots.connections import ConnectionCache
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.router import SchemaChangePolicy, TableRoute, build_target_table
 from consumer.tables.stored import decode_stored

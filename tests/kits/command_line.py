@@ -15,7 +15,6 @@ from click.testing import CliRunner, Result
 from pydantic import SecretStr
 
 from coordinator.rest import RestServer, create_app
-from deploy.fetch.downloads import fetch_spark_kafka_jars
 from rowlock.cli import main
 from tests.stands.fake_control import FakeControl
 
@@ -35,8 +34,7 @@ def words_of(process: psutil.Process) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    jars = ",".join(str(jar) for jar in fetch_spark_kafka_jars())
-    return {**os.environ, "ROWLOCK_SPARK_JARS": jars, "ROWLOCK_LOG": "json"}
+    return {**os.environ, "ROWLOCK_LOG": "json"}
 
 
 def invoke(config: Path, *words: str) -> Result:

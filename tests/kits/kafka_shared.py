@@ -68,6 +68,7 @@ LEFT_OUT = {
 
 #: Module of tests/integration over the targets' kinds → why none of its tests run over Kafka.
 ELSEWHERE = {
+    "test_shared_values": "about collations of columns: keys of Kafka are compared by their bytes",
     "test_targets_history": _LANES + "; random histories: test_histories_and_replays_end_as_the_source",
     "test_targets_alter": _DEFINITION,
     "test_targets_limits": "about what a table of a server may be",

@@ -22,7 +22,7 @@ from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec
-from consumer.spark.worker import ConnectionCache
+from consumer.slots.connections import ConnectionCache
 from consumer.targets.base import UnitTarget
 from consumer.targets.session import SqlSession
 from tests.kits.attempts import Real, RealUnit

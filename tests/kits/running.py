@@ -26,7 +26,6 @@ import yaml
 from pymysql.constants.ER import NO_SUCH_THREAD
 
 from deploy.embedded.services import MariaDB, MySQL
-from deploy.fetch.downloads import fetch_spark_kafka_jars
 from deploy.guard.processes import spawn_process
 from tests.kits.waiting import until
 
@@ -184,20 +183,18 @@ class Program:
         return [self.python, "-m", "rowlock.cli", *words]
 
     def spawn(self, *words: str, log: Path) -> subprocess.Popen[bytes]:
-        """Start a command that ends with the tests, also where these are killed; it finds the jars of
-        Spark."""
-        jars = ",".join(map(str, fetch_spark_kafka_jars()))
+        """Start a command that ends with the tests, also where these are killed."""
         with log.open("ab") as output:
             return spawn_process(
                 self.command(*words),
                 output=output,
-                env={**self.env, "ROWLOCK_SPARK_JARS": jars},
+                env=self.env,
                 cwd=self.cwd,
             )
 
     def call(self, *words: str, seconds: float = 900) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        env = {**os.environ, **self.env, "ROWLOCK_SPARK_JARS": ",".join(map(str, fetch_spark_kafka_jars()))}
+        env = {**os.environ, **self.env}
         return subprocess.run(
             self.command(*words),
             env=env,

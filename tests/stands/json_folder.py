@@ -216,7 +216,8 @@ class JsonFolder(batches.KeysStoredVerbatim, FolderProgress):
         super().__init__(folder)
         self.refuses: Callable[[Row], bool] = lambda _row: False
         self.paused: Callable[[], None] = lambda: None
-        self.commits, self.transactional_ddl, self.column_names = 0, True, EXACT
+        self.commits, self.transactional_ddl = 0, True
+        self.column_names = self.table_names = EXACT
 
     def apply_changes(
         self, unit: ApplyUnit, changes: Sequence[RowsChange], progress: ProgressChange

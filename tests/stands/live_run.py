@@ -17,7 +17,7 @@ from rowlock.inspect.observed.source_status import SourceStatus
 from rowlock.inspect.placement import Placement
 from rowlock.inspect.status import ApplyUnitStatus, Status
 from rowlock.live import reader, screen
-from rowlock.processes import run, spark_jars
+from rowlock.processes import run
 from schemas.clock import read_clock_ms
 
 CHILD = """
@@ -71,7 +71,6 @@ def main(mode: str, *words: str) -> None:
         threading.Timer(2.0, lambda: setattr(screen, "build_screen", fail_to_draw)).start()
     command = [sys.executable, "-c", CHILD]
     run.build_run_commands = lambda *_, **__: {"coordinator": command, "agent": command}
-    spark_jars.provide_spark_jars = lambda: None
     cli._check_before_start = lambda *_, **__: []
     cli.main([*words])
 

@@ -32,7 +32,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 def _options() -> str:
     common = {"master": "local[2,4]", "memory": "1g", "local_dir": "/d", "log4j": None}
-    settings = build_session_settings(jars="a.jar", classes=class_archive.list_archive_options(), **common)  # type: ignore[arg-type]
+    settings = build_session_settings(classes=class_archive.list_archive_options(), **common)  # type: ignore[arg-type]
     return settings["spark.driver.extraJavaOptions"]
 
 

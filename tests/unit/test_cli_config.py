@@ -152,7 +152,6 @@ def test_run_warns_of_a_running_system_that_it_would_join(
     leader = Candidate(name, "h:1", "h:2")
     monkeypatch.setattr("rowlock.coordinator.control_view.find_living_leader", lambda _: leader)
     monkeypatch.setattr("rowlock.processes.run.run_processes", lambda *_, **__: 0)
-    monkeypatch.setattr("rowlock.processes.spark_jars.provide_spark_jars", lambda: None)
     ran = invoke("run", "-c", write_config("rowlock.yaml", "mine"))
     assert ran.exit_code == 0, ran.output
     assert (
@@ -176,7 +175,6 @@ def test_processes_of_a_run_get_the_file_that_run_has_found(
 
     monkeypatch.setattr("rowlock.cli._check_before_start", lambda *_, **__: [])
     monkeypatch.setattr("rowlock.processes.run.run_processes", run)
-    monkeypatch.setattr("rowlock.processes.spark_jars.provide_spark_jars", lambda: None)
     assert invoke("run", variable=variable).exit_code == 0
     assert [command[command.index("-c") + 1] for command in started] == [str(folder / name)] * 2
 

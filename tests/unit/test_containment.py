@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from consumer.attempt.drivers import threads
 from consumer.attempt.reports import CopyNeed
-from consumer.attempt.unit_errors import InputLostError, classify_error
+from consumer.attempt.unit_errors import classify_error
 from consumer.errors import (
     AttemptLostError,
     FencedError,
@@ -29,14 +29,12 @@ from consumer.errors import (
 from consumer.ordering.model import UnitState
 from consumer.process import takeover
 from consumer.process.operations.copy_desk import CopyOutlook
-from consumer.process.operations.direct_apply import DirectApplier
 from consumer.process.operations.target_checks import TargetProbe
 from consumer.process.operations.unit_resources import UnitTopics
 from consumer.process.unit_operations import UnitOperations
 from consumer.reporting import source_times
 from consumer.reporting.source_times import SourceTimes
-from consumer.spark.pipeline import PipelineSettings
-from consumer.spark.worker import _yield_while_owned
+from consumer.slots.pipeline import PipelineSettings
 from consumer.tables.discovery import TopicDescription
 from consumer.tables.stored import StoredDefinition
 from consumer.units.messages import (
@@ -59,7 +57,7 @@ from tests.kits.apply import account_table
 from tests.kits.debezium_units import TOPIC, Entered
 from tests.kits.debezium_units import config as config
 from tests.kits.hands import operations
-from tests.kits.unit_apply import Bench, rows_of, started
+from tests.kits.unit_apply import rows_of, started
 from tests.stands.fake_target import FakeSession, FakeTarget, FakeTransaction
 
 FAULTS: list[Exception] = [
@@ -185,25 +183,6 @@ def test_what_an_error_comes_to(error: Exception, state: str) -> None:
     assert trouble.fault == isinstance(error, IndexError | ConnectionResetError)
 
 
-def test_what_spark_breaks_stops_no_unit() -> None:
-    """A task that is cancelled loses its input: that is nobody's table."""
-    bench, _ = started()
-
-    def broken() -> Iterator[Any]:
-        raise OSError("the socket of Spark is gone")
-        yield
-
-    board: Any = SimpleNamespace(get_epoch=lambda _topic: 1)
-    monkeyed = Bench.slices
-    try:
-        Bench.slices = lambda *_: _yield_while_owned(board, "t", 1, broken())  # type: ignore[assignment,method-assign]
-        with pytest.raises(InputLostError):
-            bench.apply()
-    finally:
-        Bench.slices = monkeyed  # type: ignore[method-assign]
-    assert bench.target.state.unit.stopped is None
-
-
 # -- hands
 
 
@@ -216,7 +195,7 @@ def hands(config: Any, monkeypatch: pytest.MonkeyPatch) -> UnitOperations:
     )
     monkeypatch.setattr(takeover, "read_definition", lambda *_: account_table())
     target = FakeTarget()
-    return operations(PipelineSettings.from_config(config, "p", slots=1), lambda: Entered(target), cluster)
+    return operations(PipelineSettings.from_config(config, "p"), lambda: Entered(target), cluster)
 
 
 @pytest.fixture
@@ -237,7 +216,7 @@ HANDS = {
     "go on": "consumer.process.unit_operations.UnitOperations._go_on",
     "definition": "consumer.process.unit_operations.define_unit",
     "target": "tests.stands.fake_target.FakeTarget.get_connection",
-    "catch up": "consumer.process.operations.direct_apply.DirectApplier.catch_up",
+    "waiting work": "consumer.process.unit_operations.UnitOperations._has_waiting_work",
 }
 
 
@@ -256,7 +235,6 @@ def test_a_hand_never_raises(
     if layer == "topic":
         assert isinstance(warmed, OperationFailed), "the bounds are read before the takeover"
         return  # not asked again
-    hands.queue_takeover()
     taken = hands.take_over(TakeOver(unit, 0))
     assert isinstance(taken, OperationFailed)
     assert taken.error
@@ -272,7 +250,6 @@ def test_a_unit_whose_rows_are_lost_waits_also_where_nothing_comes(
     runs."""
     unit = UnitRef(TOPIC, "b1", 1, "id")
     reported = f"the rows of this source are not in it: {format_debezium_remedy('bank', 'acct')}"
-    hands.queue_takeover()
     assert isinstance(hands.prepare_target(PrepareTarget(unit)), TargetPrepared)
     taken = hands.take_over(TakeOver(unit, 0))
     assert isinstance(taken, OperationFailed)
@@ -319,23 +296,10 @@ def test_a_table_that_does_not_fit_stops_the_unit_at_its_takeover(
     unit, misfit = UnitRef(TOPIC, "b1", 1, "id"), Problem("column x is missing", "add it")
     seen: list[Problem | None] = [misfit, None]
     monkeypatch.setattr(TargetProbe, "find_misfit", lambda *_: seen.pop(0))
-    hands.queue_takeover()
     taken = hands.take_over(TakeOver(unit, 0, look=True))
     assert isinstance(taken, OperationFailed)
     assert (taken.waits, decode_problem(taken.error)) == (True, misfit)
-    hands.queue_takeover()
     assert isinstance(hands.take_over(TakeOver(unit, 0, look=True)), UnitTakenOver), "it fits now"
-
-
-def test_a_unit_that_was_well_leaves_a_long_backlog_to_spark(
-    hands: UnitOperations, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[bool] = []
-    monkeypatch.setattr(DirectApplier, "catch_up", lambda *_, here: asked.append(here))
-    for here in (False, True):
-        hands.queue_takeover()
-        hands.take_over(TakeOver(UnitRef(TOPIC, "b1", 1, "id"), 0, here=here))
-    assert asked == [False, True]
 
 
 def test_a_stopped_unit_is_probed_with_its_table_and_copy(hands: UnitOperations) -> None:

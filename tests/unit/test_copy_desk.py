@@ -14,11 +14,10 @@ from confluent_kafka import KafkaException
 from consumer.attempt.reports import CopyNeed, Report
 from consumer.process.operations.copy_desk import UnitCopies
 from consumer.reporting.source_times import SourceWatermarks
-from consumer.spark.pipeline import PipelineSettings
+from consumer.slots.pipeline import PipelineSettings
 from consumer.units.decisions import PipelineState, step_pipeline
 from consumer.units.messages import (
     AttemptsReported,
-    PipelineTick,
     ProbeStopped,
     StoppedProbed,
     TakeOver,
@@ -61,7 +60,7 @@ class Desk:
         self.sent: list[tuple[str, CopyRequest]] = []
         self.broken = False
         known: Any = SimpleNamespace(find_tables=lambda _sources, topics: usual_tables(topics))
-        settings = replace(PipelineSettings.from_config(load_config(path), "p", 1), tables=known)
+        settings = replace(PipelineSettings.from_config(load_config(path), "p"), tables=known)
         self.desk = UnitCopies(
             settings,
             lambda source, *place: self.state if (source, place) == ("branch1", self.place) else None,
@@ -237,11 +236,11 @@ def test_watermarks_tell_of_copies_and_those_of_a_replaced_capture_do_not() -> N
 
 
 def waiting() -> PipelineState:
-    """A unit that a query applies, and that says that it needs a copy."""
-    unit = LocalUnit("a", "s", 1, phase=ApplyPhase.APPLYING, epoch=7, query_number=0, topic_id="id")
+    """A unit that a slot applies, and that says that it needs a copy."""
+    unit = LocalUnit("a", "s", 1, phase=ApplyPhase.APPLYING, epoch=7, topic_id="id")
     state = PipelineState(units={"a": unit})
     report = Report(topic="a", state="stopped", epoch=7, offset=4, message=WHY, copy=NEED)
-    state, effects = step_pipeline(state, AttemptsReported([(0, report)]), 1.0)
+    state, effects = step_pipeline(state, AttemptsReported([report]), 1.0)
     assert ProbeStopped(unit.ref, NEED, WHY) in effects
     return state
 
@@ -258,25 +257,15 @@ def test_a_copy_that_has_begun_is_gone_on_at_at_once_by_a_hand_and_not_again_and
     state = waiting()
     state, effects = step_pipeline(state, StoppedProbed("a", 1, "seen", "id", begun=True), 2.0)
     [take] = [each for each in effects if isinstance(each, TakeOver)]
-    assert (take.look, take.here) == (True, True)
+    assert take.look
     unit = state.units["a"]
     unit.busy, unit.phase = False, ApplyPhase.WAITING
     state, effects = step_pipeline(state, StoppedProbed("a", 1, "seen", "id", begun=True), 3.0)
     assert not [each for each in effects if isinstance(each, TakeOver)], "nothing has changed"
     state, effects = step_pipeline(state, StoppedProbed("a", 1, "another", "id", begun=True), 4.0)
     assert [each for each in effects if isinstance(each, TakeOver)]
-    state, _ = step_pipeline(state, UnitTakenOver("a", 1, 9, 50), 5.0)
+    state, _ = step_pipeline(state, UnitTakenOver("a", 1, 9, 50, 51), 5.0)
     assert (state.units["a"].copy, state.units["a"].phase) == (None, ApplyPhase.APPLYING)
-
-
-def test_what_takes_long_is_left_to_a_hand() -> None:
-    unit = LocalUnit("a", "s", 1, phase=ApplyPhase.APPLYING, epoch=7, query_number=0, topic_id="id")
-    state = PipelineState(units={"a": unit})
-    report = Report(topic="a", state="behind", epoch=7, offset=4, message="long", long=True)
-    state, _ = step_pipeline(state, AttemptsReported([(0, report)]), 1.0)
-    state, effects = step_pipeline(state, PipelineTick(), 500.0)
-    [take] = [each for each in effects if isinstance(each, TakeOver)]
-    assert (take.look, take.here) == (False, True)
 
 
 def outcome(request: CopyRequest, **more: Any) -> CopyOutcome:

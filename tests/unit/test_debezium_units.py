@@ -12,7 +12,7 @@ import pytest
 
 from consumer.errors import TargetConfigError, TransientError, UnitStoppedError
 from consumer.process import takeover
-from consumer.spark.pipeline import PipelineSettings
+from consumer.slots.pipeline import PipelineSettings
 from consumer.tables import source_tables
 from consumer.tables.discovery import TopicDescription
 from consumer.units.messages import OperationFailed, PrepareTarget, TargetPrepared, UnitTakenOver
@@ -109,7 +109,7 @@ class Hand:
             fetch_cleanup_policy=lambda _: self.policy,
         )
         self._hands = operations(
-            PipelineSettings.from_config(config, "p", slots=1), lambda: Entered(self.target), cluster
+            PipelineSettings.from_config(config, "p"), lambda: Entered(self.target), cluster
         )
 
     def _read(self, *_: object) -> Table:
@@ -119,7 +119,7 @@ class Hand:
         return self.source
 
     def take(self, assignment: int = 1) -> UnitTakenOver | OperationFailed:
-        took = self._hands._take_over_unit(UnitRef(TOPIC, "b1", assignment, "id"), 0, look=False, here=False)
+        took = self._hands._take_over_unit(UnitRef(TOPIC, "b1", assignment, "id"), 0, look=False)
         assert took.epoch > 0, "what was raised is known to the core, whatever came of it"
         return took
 
@@ -204,7 +204,7 @@ def test_one_table_that_cannot_be_applied_keeps_no_other_from_being_taken(hand: 
 
 
 def test_units_know_how_the_connector_is_set(config: Config) -> None:
-    pipeline = PipelineSettings.from_config(config, "p", slots=1)
+    pipeline = PipelineSettings.from_config(config, "p")
     spec = pipeline.build_unit_spec(TOPIC, "b1", epoch=1, topic_id="id", assigned=1)
     assert spec.sources == tuple(pipeline.config.sources) != ()
     assert spec.debezium is not None

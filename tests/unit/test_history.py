@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from consumer.errors import TransientError
 from consumer.process.operations.history import INTERVAL_S, HistoryCleaner
 from consumer.process.operations.unit_resources import TargetConnectionPool
-from consumer.spark.pipeline import PipelineSettings
+from consumer.slots.pipeline import PipelineSettings
 from schemas.config.model import PipelineConfig
 
 

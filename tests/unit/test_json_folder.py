@@ -219,6 +219,6 @@ def test_it_has_one_lane(real: Folder) -> None:
 
 def test_a_target_takes_few_statements() -> None:
     tree = ast.parse(Path(json_folder.__file__).read_text())
-    assert sum(isinstance(node, ast.stmt) for node in ast.walk(tree)) < 205, (
+    assert sum(isinstance(node, ast.stmt) for node in ast.walk(tree)) < 207, (
         "lines would count how names wrap"
     )

@@ -30,6 +30,9 @@ KAFKA = KafkaConfig(
 USERS = {"security.protocol": "SSL", "linger.ms": "7", "client.id": "mine", "bootstrap.servers": "k:1"}
 OF_NO_PRODUCER = {"security.protocol": "SSL", "client.id": "mine", "bootstrap.servers": "k:1"}
 FIRST = {"enable.auto.commit": False, "auto.offset.reset": "error"}
+LITTLE_AHEAD = {
+    "queued.min.messages": 20_000, "queued.max.messages.kbytes": 16 << 10, "fetch.queue.backoff.ms": 10,
+}  # fmt: skip
 LOUD, QUIET, SILENT = logging.INFO, logging.DEBUG, None
 
 #: Client → kind, settings, the highest level of its own lines, whether errors of no message go elsewhere.
@@ -59,13 +62,19 @@ CLIENTS: dict[str, tuple[str, dict[str, Any], int | None, bool]] = {
     "apply reads": (
         "Consumer",
         {**USERS, **FIRST, "group.id": "rowlock-apply", "enable.partition.eof": True,
-         "fetch.wait.max.ms": 20},
+         "fetch.wait.max.ms": 20, **LITTLE_AHEAD},
         LOUD, False,
     ),
     "watermarks": (
         "Consumer",
         {**USERS, **FIRST, "group.id": "rowlock-apply", "enable.partition.eof": True,
-         "fetch.wait.max.ms": 500},
+         "fetch.wait.max.ms": 500, **LITTLE_AHEAD},
+        LOUD, False,
+    ),
+    "apply follows": (
+        "Consumer",
+        {**USERS, **FIRST, "group.id": "rowlock-apply", "fetch.queue.backoff.ms": 10,
+         "queued.max.messages.kbytes": 16 << 10, "fetch.message.max.bytes": 1 << 20},
         LOUD, False,
     ),
     "the control topic": ("AdminClient", {**USERS, "reconnect.backoff.max.ms": 500}, QUIET, False),
@@ -150,6 +159,7 @@ class Made:
 def makers() -> dict[str, Callable[[], object]]:
     from consumer.attempt.readers import kafka_reader
     from consumer.reporting.source_times import SourceTimes
+    from consumer.slots import topic_follower
     from consumer.tables.discovery import KafkaCluster
     from coordinator.control.reader import ControlReader
     from coordinator.control.topic import ControlTopic
@@ -171,6 +181,9 @@ def makers() -> dict[str, Callable[[], object]]:
         "capture reads": lambda: TopicReader(KAFKA),
         "apply's topics": lambda: KafkaCluster(KAFKA.bootstrap, KAFKA.options),
         "apply reads": lambda: list(kafka_reader.read_range(options, "t", 0, 1)),
+        "apply follows": lambda: topic_follower.open_consumer(
+            topic_follower.build_follower_settings(KAFKA.bootstrap, KAFKA.options)
+        ),
         "watermarks": SourceTimes(KAFKA, [])._run_thread,
         "the control topic": lambda: ControlTopic(KAFKA),
         "a term": lambda: TermProducer(KAFKA, 1.0),

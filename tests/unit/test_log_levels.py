@@ -12,9 +12,7 @@ from structlog.testing import capture_logs
 
 from consumer.attempt.attempt import Attempt
 from consumer.attempt.reports import Report
-from consumer.process.operations import fencing
-from consumer.spark import worker
-from consumer.spark.worker import QueryWorker
+from consumer.slots.served_pipeline import _log_report
 from rowlock.agent import run as agent_run
 from rowlock.agent.apply import ApplyWorker
 from rowlock.agent.run import LEADER_START_S, AgentConfiguration
@@ -32,29 +30,13 @@ pipelines:
 """
 
 
-def test_an_attempt_that_a_takeover_ended_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    report = Report("t", "fenced", 1, 5, message="another worker owns t of pipeline p now")
-    monkeypatch.setattr(worker, "apply_topic", lambda *_, **__: report)
-    shell: Any = SimpleNamespace(
-        _connections=None, _tables={}, _locks=SimpleNamespace(watch_transaction=None), read_records=print,
-        _find_begin=print,
-    )  # fmt: skip
-    spec: Any = SimpleNamespace(unit=SimpleNamespace(topic="t"))
+def test_an_attempt_that_a_takeover_ended_is_no_error() -> None:
     with capture_logs() as logs:
-        assert QueryWorker._run_attempt(shell, spec, ()) is report
+        _log_report(Report("t", "fenced", 1, 5, message="another worker owns t of pipeline p now"))
     assert [(each["event"], each["log_level"]) for each in logs] == [
         ("unit was taken over by a newer attempt", "info")
     ]
     assert logs[0]["message"] == "another worker owns t of pipeline p now"
-
-
-def test_a_worker_that_is_killed_for_a_takeover_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    killed: list[int] = []
-    monkeypatch.setattr(fencing.os, "kill", lambda process, _: killed.append(process))
-    with capture_logs() as logs:
-        fencing._kill_worker(17, "t")
-    assert killed == [17]
-    assert [each["log_level"] for each in logs] == ["warning"]
 
 
 def test_an_apply_process_that_is_started_again_is_a_warning(tmp_path: Path) -> None:

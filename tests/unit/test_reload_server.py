@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from consumer.process.instructions import PipelineShells
-from consumer.spark.pipeline import PipelineSettings
+from consumer.slots.pipeline import PipelineSettings
 from coordinator.control.events import Elected, Lost
 from coordinator.core import agent
 from coordinator.core.agent import ConfigTaken, FileRead
@@ -213,9 +213,6 @@ class FakeShell:
     def start(self) -> None:
         self.calls.append("start")
 
-    def provide_spark(self, spark: object) -> None:
-        self.calls.append("spark")
-
     def close(self, *, once_without_units: bool = False) -> None:
         if once_without_units:
             assert self.without_units.wait(60)
@@ -243,11 +240,9 @@ def test_a_changed_pipeline_has_a_shell_of_its_own_beside_the_one_with_its_units
         made.append(FakeShell(pipeline))
         return made[-1]
 
-    shells = PipelineShells(config, make, 1)
-    assert shells.idle
+    shells = PipelineShells(config, make)
     for name in "pq":
         shells.assign_shell(f"apply/{name}/t", name)
-    shells.provide_spark(object())  # type: ignore[arg-type]
     old_p, q = made
     pipelines = {**config.pipelines, "p": config.pipelines["p"].model_copy(update={"lanes": 2})}
     assert shells.apply_configuration(config.model_copy(update={"pipelines": pipelines})) == {"p"}
@@ -255,7 +250,7 @@ def test_a_changed_pipeline_has_a_shell_of_its_own_beside_the_one_with_its_units
     assert shells.get_shell("apply/q/t", "q") is q
     assert shells.assign_shell("apply/p/u", "p") is made[2]
     new_p = made[2]
-    assert new_p.calls == ["spark", "start"]
+    assert new_p.calls == ["start"]
     assert (old_p.pipeline.config.lanes, new_p.pipeline.config.lanes) == (4, 2)
     assert old_p.pipeline.state_dir != new_p.pipeline.state_dir
     assert shells.assign_shell("apply/p/t", "p") is new_p, "once it has ended"

@@ -24,7 +24,8 @@ from consumer.tables.router import build_key_table, extend_topic_key, make_key_f
 from schemas.table.model import Key
 
 MAX_QUICK_SWEEP_KEYS = 50_000
-"""Number of keys and events up to which a Spark task compares them itself, in a second or two."""
+"""Number of keys and events up to which also an attempt that is not patient compares them, in a second or
+two."""
 RemoveRows = Callable[[TargetTable, list[Key]], Machine[int]]
 """(table, keys) → a `Machine` that deletes the rows of these keys, unless they are kept, in one transaction
 that guards the unit's progress, and returns the number of deleted rows."""

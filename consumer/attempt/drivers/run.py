@@ -21,7 +21,7 @@ from schemas.table.model import Table
 def apply_topic(
     spec: UnitSpec, connections: Connections[UnitTarget], inputs: AttemptInputs, tables: DefinitionCache
 ) -> Report:
-    """Run one attempt over the slices of `inputs`, and return its report. Raises only InputLostError."""
+    """Run one attempt over the slices of `inputs`, and return its report. Never raises."""
     driver = _make_driver(spec, connections, inputs, tables)
     return driver.run_machine(driver.make_attempt().run())
 

@@ -1,13 +1,13 @@
-"""Reads a topic directly from Kafka, without Spark.
+"""Reads ranges of one topic from Kafka.
 
-A task trusts the target's progress and not its batch. Records missing before the batch are read here, in
-slices, bounded by `upto`. A consumer is created for each call: the case is rare (a restart, a batch that
-returned early, a commit into a whole-batch target), and a cached consumer would keep an idle connection.
+An attempt trusts the target's progress and not the records that it is given: those that are missing before
+them are read here, in slices, bounded by `upto`. So are the ranges of a unit that reads by itself. A consumer
+is created for each call, which is rare or long; a cached one would keep an idle connection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -26,7 +26,16 @@ IDLE_S = 15.0
 
 def build_reader_settings(bootstrap: str, options: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings of a consumer that reads topics from and to given offsets."""
-    own = {**reads_by_offset("rowlock-apply"), "enable.partition.eof": True, "fetch.wait.max.ms": 20}
+    own = {
+        **reads_by_offset("rowlock-apply"),
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 20,
+        # Several of these consumers may read at once; by default each would fetch 64 MiB ahead, and pause for
+        # a second when it has.
+        "queued.min.messages": 20_000,
+        "queued.max.messages.kbytes": 16 << 10,
+        "fetch.queue.backoff.ms": 10,
+    }
     return build_client_settings(bootstrap, options, own)
 
 
@@ -39,20 +48,45 @@ def read_range(options: dict[str, Any], topic: str, start: int, upto: int) -> It
     consumer = _make_consumer(options, topic)
     try:
         check_start(consumer, topic, start)
-        consumer.assign([TopicPartition(topic, 0, start)])
-        position = start
-        while position < upto:
-            messages = consumer.consume(min(MAX_SLICE_RECORDS, upto - position), timeout=IDLE_S)
-            if not messages:
-                raise TransientError(
-                    f"{topic}: Kafka sent nothing for {IDLE_S:.0f} s while reading offset {position}"
-                )
-            records, ended = _collect_records(messages, topic)
-            # The topic ended before `upto`. The batch's own first record existed, so the other offsets
-            # are holes.
-            position = upto if ended else records[-1][0] + 1
-            if records := [record for record in records if record[0] < upto]:
-                yield records
+        yield from _read_assigned(consumer, topic, start, upto)
+    except KafkaException as error:
+        raise TransientError(f"{topic}: Kafka: {error}") from error
+    finally:
+        consumer.close()
+
+
+def _read_assigned(consumer: Any, topic: str, start: int, upto: int) -> Iterator[list[TopicRecord]]:
+    """Yield the records with offsets in [start, upto), which the topic has, in slices."""
+    consumer.assign([TopicPartition(topic, 0, start)])
+    position = start
+    while position < upto:
+        messages = consumer.consume(min(MAX_SLICE_RECORDS, upto - position), timeout=IDLE_S)
+        if not messages:
+            raise TransientError(
+                f"{topic}: Kafka sent nothing for {IDLE_S:.0f} s while reading offset {position}"
+            )
+        records, ended = _collect_records(messages, topic)
+        # The topic ended before `upto`. The batch's own first record existed, so the other offsets
+        # are holes.
+        position = upto if ended else records[-1][0] + 1
+        if records := [record for record in records if record[0] < upto]:
+            yield records
+
+
+def read_new_records(
+    options: dict[str, Any], topic: str, start: int, most: int, note_end: Callable[[int], None]
+) -> Iterator[list[TopicRecord]]:
+    """Yield the records from `start` to the topic's present end, but at most `most` offsets, in slices.
+
+    `note_end` receives the topic's next offset. Raises as `read_range`.
+    """
+    consumer = _make_consumer(options, topic)
+    try:
+        low, high = _fetch_bounds(consumer, topic)
+        if (error := find_offset_problem(topic, start, low, high)) is not None:
+            raise error
+        note_end(high)
+        yield from _read_assigned(consumer, topic, start, min(high, start + most))
     except KafkaException as error:
         raise TransientError(f"{topic}: Kafka: {error}") from error
     finally:

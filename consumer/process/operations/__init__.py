@@ -1,1 +1,1 @@
-"""The parts of operations on a unit: connections, direct apply, table checks, copy requests and fencing."""
+"""The parts of operations on a unit: connections, table checks, copy requests and fencing."""

@@ -18,7 +18,7 @@ from consumer.attempt.readers.kafka_reader import build_reader_settings, read_re
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import CopyNeed
 from consumer.errors import TransientError
-from consumer.spark.pipeline import PipelineSettings
+from consumer.slots.pipeline import PipelineSettings
 from consumer.units.unit import UnitRef
 from schemas.clock import read_clock_ms
 from schemas.config.model import KafkaConfig

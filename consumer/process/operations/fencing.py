@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import queue
-import signal
 import threading
 import time
 from contextlib import suppress
+from typing import Protocol
 
 import structlog
 
@@ -15,31 +14,38 @@ from consumer.attempt.unit_errors import classify_error
 from consumer.errors import FencedError
 from consumer.ordering.model import ApplyUnit
 from consumer.process.operations.unit_resources import TargetConnectionPool
-from consumer.spark.active_units import AttemptLocks
-from consumer.spark.pipeline import PipelineSettings
+from consumer.slots.pipeline import PipelineSettings
 from consumer.units.messages import FenceUnit, UnitFenced
 from schemas.backoff import Backoff
 
 log = structlog.get_logger(__name__)
 
 FENCE_GRACE_S = 0.2
-"""Seconds that an attempt in a worker may continue after its unit was stopped, before it is fenced."""
+"""Seconds that an attempt in a slot may continue after its unit was stopped, before it is fenced."""
 PROOF_S = 5.0
 """Seconds that a target may take to answer a fence; after that, the processes that run the unit's
 attempts are killed."""
-LOCK_POLL_S = 0.2
+HOLDER_POLL_S = 0.2
 """Interval in seconds at which the end of an attempt's killed process is checked."""
 FENCE_BACKOFF = Backoff(first=0.2, longest=10.0)
 """The delays between two tries to fence a unit in its target."""
 
 
-class UnitFencing:
-    """Fences the units of one pipeline. `attempts`: shows which process runs an attempt at a unit."""
+class UnitSlots(Protocol):
+    """The slots of this process, as far as the units of one pipeline are concerned."""
 
-    def __init__(
-        self, pipeline: PipelineSettings, hands: TargetConnectionPool, attempts: AttemptLocks
-    ) -> None:
-        self._pipeline, self._hands, self._attempts = pipeline, hands, attempts
+    def is_held(self, topic: str) -> bool:
+        """Return whether a slot may run an attempt at the unit."""
+
+    def kill_holder(self, topic: str) -> None:
+        """Kill the process of the slot that has the unit, unless that is this process."""
+
+
+class UnitFencing:
+    """Fences the units of one pipeline, which have been withdrawn from the slots."""
+
+    def __init__(self, pipeline: PipelineSettings, hands: TargetConnectionPool, slots: UnitSlots) -> None:
+        self._pipeline, self._hands, self._slots = pipeline, hands, slots
 
     def fence(self, asked: FenceUnit) -> UnitFenced:
         """Raise the fencing token, so that no worker can write any more, and return the offset at which
@@ -61,10 +67,9 @@ class UnitFencing:
         with suppress(queue.Empty):
             return answer.get(timeout=PROOF_S)
         log.warning("unit ended while its target is unreachable", topic=unit.topic)
-        while (holder := self._attempts.find_holder(unit.topic)) is not None:
-            if holder != os.getpid():  # an attempt in this process cannot be killed; it is waited for
-                _kill_worker(holder, unit.topic)
-            time.sleep(LOCK_POLL_S)
+        while self._slots.is_held(unit.topic):
+            self._slots.kill_holder(unit.topic)  # an attempt in this process is waited for
+            time.sleep(HOLDER_POLL_S)
         return no_offset
 
     def _let_end(self, topic: str) -> None:
@@ -72,7 +77,7 @@ class UnitFencing:
         is applied twice.
         """
         last = time.monotonic() + FENCE_GRACE_S
-        while time.monotonic() < last and self._attempts.find_holder(topic) is not None:
+        while time.monotonic() < last and self._slots.is_held(topic):
             time.sleep(FENCE_GRACE_S / 50)
 
     def _fence_until_done(self, asked: FenceUnit) -> UnitFenced:
@@ -107,11 +112,3 @@ class UnitFencing:
                 sessions.get_connection(0).stop_unit(place, epoch, asked.stopped, was=state.stopped)
         lowest = min(rows, key=lambda row: row.offset)
         return UnitFenced(unit.topic, unit.assignment, lowest.offset, lowest.position)
-
-
-def _kill_worker(process: int, topic: str) -> None:
-    log.warning("worker process killed, because its unit is taken over", topic=topic, worker=process)
-    try:
-        os.kill(process, signal.SIGKILL)
-    except ProcessLookupError:
-        return

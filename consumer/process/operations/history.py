@@ -9,7 +9,7 @@ from typing import cast
 import structlog
 
 from consumer.process.operations.unit_resources import TargetConnectionPool
-from consumer.spark.pipeline import PipelineSettings
+from consumer.slots.pipeline import PipelineSettings
 from consumer.targets.progress import SqlProgressStore
 
 INTERVAL_S = 3600.0

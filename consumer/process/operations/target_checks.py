@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from consumer.attempt.spec import encode_known_table
 from consumer.errors import CopyNeededError
 from consumer.ordering.model import ApplyUnit
-from consumer.spark.pipeline import PipelineSettings
+from consumer.slots.pipeline import PipelineSettings
 from consumer.tables.definition import read_real, route_definition
 from consumer.tables.router import resolve_route
 from consumer.tables.shared_tables import (

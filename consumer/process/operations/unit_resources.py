@@ -14,8 +14,8 @@ import structlog
 from consumer.attempt.reports import CopyNeed
 from consumer.attempt.unit_errors import classify_error
 from consumer.errors import ConsumerError, CopyNeededError, TransientError
-from consumer.spark.pipeline import PipelineSettings
-from consumer.spark.worker import ConnectionCache
+from consumer.slots.connections import ConnectionCache
+from consumer.slots.pipeline import PipelineSettings
 from consumer.tables.discovery import KafkaCluster, TopicDescription
 from consumer.units.messages import OperationFailed
 from consumer.units.unit import UnitRef

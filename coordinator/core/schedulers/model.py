@@ -2,7 +2,7 @@
 
 Load is counted in thousandths of an average unit: every unit costs 1000, plus its measured rows in
 relation to the mean (`MoveLimits.rate_weight` × 1000 for the mean rate). Capture and apply units are
-balanced separately: one is a process, the other a share of a Spark query.
+balanced separately: one is a process, the other a share of the agent's slots.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from consumer.spark.pipeline import build_pipeline_routes
+from consumer.slots.pipeline import build_pipeline_routes
 from consumer.tables.router import ResolvedRoute, resolve_route
 from consumer.tables.shared_topics import SHARED_TOPIC_REMEDY, explain_key_clash
 from schemas.config.model import Config

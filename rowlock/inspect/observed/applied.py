@@ -11,7 +11,7 @@ from typing import cast
 
 from consumer.ordering.model import ApplyUnit, LaneProgress, UnitState
 from consumer.ordering.progress import find_lost_offsets
-from consumer.spark.pipeline import build_pipeline_routes
+from consumer.slots.pipeline import build_pipeline_routes
 from consumer.tables.router import resolve_route
 from consumer.tables.stored import decode_stored, read_debt
 from consumer.targets.base import EventTables, UnitTarget

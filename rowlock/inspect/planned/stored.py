@@ -11,7 +11,7 @@ from typing import Any, cast
 from consumer.errors import ConsumerError, TargetConfigError
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import ApplyUnit, TopicOptions
-from consumer.spark.pipeline import PipelineSettings
+from consumer.slots.pipeline import PipelineSettings
 from consumer.tables.router import (
     ResolvedRoute,
     build_desired_table,
@@ -120,7 +120,7 @@ def _yield_flows(
     config: Config, pipeline: str, found: list[TableFlow], names: Mapping[str, TopicNames]
 ) -> Iterator[StoredFlow]:
     options = config.pipelines[pipeline]
-    settings = PipelineSettings.from_config(config, pipeline, slots=1)
+    settings = PipelineSettings.from_config(config, pipeline)
     layout = _parse_layout(settings.layout)
     mine = [flow for flow in found if flow.pipeline == pipeline]
     try:

@@ -76,7 +76,7 @@ BUGS = [
         file="rowlock/inspect/quarantine.py",
         old="self.guards, self.guards, closed=ids, why=why)",
         new="self.guards, self.guards)",
-        tests=("tests/unit/test_batch_query.py",),
+        tests=("tests/unit/test_whole_batches.py",),
     ),
     Mutant(
         bug="a Kafka transaction outlives the lease of its worker",

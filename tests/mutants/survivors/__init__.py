@@ -35,8 +35,6 @@ LIMITS: tuple[Limit, ...] = (
     Limit("consumer/attempt/evolution/machine.py", "MAX_ROUNDS",
      "tries at a change that others alter meanwhile"),
     Limit("consumer/attempt/readers/kafka_reader.py", "MAX_SLICE_RECORDS", "records read at a time"),
-    Limit("consumer/attempt/reports.py", "MAX_REPORTS",
-     "reports in a datagram, whose bytes are looked at, too"),
     Limit("consumer/attempt/spec.py", "SMALL_BATCH",
      "events in one transaction for all lanes; more of them go to the lanes"),
     Limit("consumer/attempt/transactions.py", "MAX_TRANSACTION_TRIES",

@@ -1,11 +1,9 @@
-"""What the driver makes of a micro-batch for a target of whole batches, without Spark and Kafka: the topics
-are lists, the target is a folder of JSON files that the configuration names."""
+"""What a slot makes of ranges of topics for a target of whole batches, without Kafka: the topics are lists,
+the target is a folder of JSON files that the configuration names."""
 
 from __future__ import annotations
 
-import os
 import random
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,28 +11,22 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 import pytest
 import yaml
 from structlog.testing import capture_logs
 
 from consumer.attempt.readers.reader import RecordSlice
-from consumer.attempt.reports import Report, ReportReceiver
+from consumer.attempt.reports import Report
 from consumer.errors import TransientError, UnitStoppedError
 from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import ApplyUnit
-from consumer.process.operations import fencing
-from consumer.process.operations.fencing import UnitFencing
-from consumer.process.spark_session import Spark
-from consumer.spark import worker
-from consumer.spark.active_units import AttemptLocks, write_active_units
-from consumer.spark.batch_query import DriverTask
-from consumer.spark.pipeline import WHOLE_BATCH, PipelineSettings
-from consumer.spark.query import TopicRange, start_batches
+from consumer.slots import served_pipeline
+from consumer.slots.messages import ServeUnit
+from consumer.slots.pipeline import WHOLE_BATCH, PipelineSettings
+from consumer.slots.schedule import ServedUnit, Turn
+from consumer.slots.served_pipeline import ServedPipeline
 from consumer.tables.router import resolve_route
 from consumer.targets.dialect import Dialect
-from consumer.units.messages import FenceUnit
-from consumer.units.unit import UnitRef
 from rowlock.errors import CommandError
 from rowlock.inspect import check
 from rowlock.inspect.checks.flows import TableFlow
@@ -48,32 +40,32 @@ from schemas.wire.codec import encode_event_value
 from schemas.wire.event import EventEnvelope
 from schemas.wire.records import format_former_table_topic
 from tests.kits.apply import FakeSource, account_table
-from tests.kits.unit_process import Chain
 from tests.stands import json_folder
 from tests.stands.json_folder import JsonFolder
 
 SLICE = 100
 
 
+TopicRange = tuple[str, int, int]
+"""(topic, first offset, last offset), both inclusive."""
+
+
 @dataclass
 class Driven:
-    """Units of a pipeline into `folder`, and the driver's part in a query; `asked`: which records were read,
-    by topic."""
+    """Units of a pipeline into `folder`, and the pipeline in a slot; `asked`: which records were read, by
+    topic."""
 
     place: Path
     folder: JsonFolder
     config: Config
     settings: PipelineSettings
-    receiver: ReportReceiver = field(default_factory=ReportReceiver)
     topics: dict[str, list[bytes]] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
     asked: list[TopicRange] = field(default_factory=list)
     trouble: dict[str, Exception] = field(default_factory=dict)
     reading: Callable[[], None] = lambda: None
-    task: Any = None
-
-    def __post_init__(self) -> None:
-        self.attempts = AttemptLocks(str(self.place / "attempts"))
+    served: ServedPipeline | None = None
+    releasing: bool = False
 
     def unit(self, source: FakeSource) -> str:
         """Take the unit of a source's table over, and write its definition; returns its topic."""
@@ -91,32 +83,37 @@ class Driven:
         self.topics[topic] += [encode_event_value(event) for event in events]
 
     def start(self) -> None:
-        """Start a query, as after a crash: of the one before nothing is left."""
-        specs = {
-            topic: self.settings.build_unit_spec(topic, "s", epoch=0, topic_id="id", assigned=1)
-            for topic in self.topics
-        }
-        config = self.settings.build_task_config("r", "q-1", specs, self.receiver.port, self.receiver.token)
-        config = worker.replace(config, board=str(self.place / "board"))
-        self.post(**self.epochs)
+        """Serve the pipeline, as after a crash: of the slot before nothing is left."""
         self.close()
-        self.task = DriverTask(config, self.attempts)
+        self.served = ServedPipeline(
+            self.settings, report=lambda _: None, take=lambda *_: None, lose=lambda *_: None,
+            others_wait=lambda: False,
+        )  # fmt: skip
 
     def close(self) -> None:
-        if self.task is not None:
-            self.task.stop_applying(1)
-
-    def post(self, **epochs: int) -> None:
-        write_active_units(self.place / "board", epochs)
+        if self.served is not None:
+            self.served.close()
 
     def batch(self, *batch: TopicRange) -> dict[str, Report]:
-        """Hand a micro-batch over; returns what was said of each topic."""
-        self.task(list(batch))
-        reported = self.receiver.receive(0.2 if batch else 0.01)
-        return {report.topic: report for report in reported}
+        """Run an attempt over each range; returns what was reported of each topic."""
+        return {topic: self.attempt(topic, first, last) for topic, first, last in batch}
+
+    def attempt(self, topic: str, first: int, last: int) -> Report:
+        assert self.served is not None
+        serve = ServeUnit("r", topic, "s", 1, "id", self.epochs[topic], first - 1, last + 1)
+        self.unit_there = ServedUnit(serve, first, last + 1)
+        connections = self.served.make_connections(0)
+        return self.served.run_attempt(Turn(self.unit_there, first, None), connections)[0]
 
     def whole(self, topic: str) -> TopicRange:
         return topic, 0, len(self.topics[topic]) - 1
+
+    def read_new(
+        self, options: object, topic: str, start: int, _most: int, note_end: Callable[[int], None]
+    ) -> Iterator[RecordSlice]:
+        end = self.unit_there.end
+        note_end(end)
+        yield from self.read_topic(options, topic, start, end)
 
     def read_topic(self, _options: object, topic: str, start: int, upto: int) -> Iterator[RecordSlice]:
         self.asked.append((topic, start, upto))
@@ -126,6 +123,9 @@ class Driven:
         for at in range(0, len(records), SLICE):
             yield records[at : at + SLICE]
             self.reading()
+
+    def read_rest(self, options: object, topic: str, start: int) -> Iterator[RecordSlice]:
+        yield from self.read_topic(options, topic, start, len(self.topics[topic]))
 
     def rows(self, topic: str) -> list[Row]:
         commits = self.folder.of(ApplyUnit("p", topic))
@@ -167,15 +167,15 @@ def driven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driven]:
     folder.ensure_bookkeeping()
     monkeypatch.setattr(json_folder, "JSON_FOLDER", Dialect("json", lambda _target, _name: folder))
     config = load_config(configured(tmp_path))
-    settings = PipelineSettings.from_config(config, "p", 2)
+    settings = PipelineSettings.from_config(config, "p")
     settings.state_dir.mkdir(parents=True)
     found = Driven(tmp_path, folder, config, settings)
-    monkeypatch.setattr(worker, "read_range", found.read_topic)
+    monkeypatch.setattr(served_pipeline, "read_range", found.read_topic)
+    monkeypatch.setattr(served_pipeline, "read_new_records", found.read_new)
+    monkeypatch.setattr(served_pipeline, "read_rest", found.read_rest)
     with capture_logs():
         yield found
     found.close()
-    found.receiver.close()
-    found.attempts.close()
 
 
 def source(name: str = "acct") -> FakeSource:
@@ -193,7 +193,7 @@ def test_settings_show_no_password_of_kafka(driven: Driven) -> None:
     assert "secret" not in repr(settings)
 
 
-def test_what_spark_hands_over_is_one_commit(driven: Driven) -> None:
+def test_a_range_is_one_commit(driven: Driven) -> None:
     """More than one transaction of a session would take, and than a slice holds."""
     bank = source()
     topic = driven.unit(bank)
@@ -202,7 +202,7 @@ def test_what_spark_hands_over_is_one_commit(driven: Driven) -> None:
     driven.write(topic, *bank.history(random.Random(1), 3_000, keys=200))
     before, end = driven.folder.commits, len(driven.topics[topic]) - 1
     report = driven.batch((topic, 1, end))[topic]
-    assert (report.state, report.offset, report.query) == ("ok", end, "q-1")
+    assert (report.state, report.offset) == ("ok", end)
     assert driven.folder.commits == before + 1
     assert driven.rows(topic) == rows_of(bank)
 
@@ -263,30 +263,22 @@ def test_after_a_crash_before_the_commit_of_the_target_nothing_is_missing(driven
     bank.rows[99] = bank.row(99, None, 1)
     driven.write(topic, bank.put(bank.rows[99]))
     end = len(driven.topics[topic]) - 1
-    assert driven.batch((topic, end, end))[topic].state == "ok", "Spark goes on behind its own batch"
+    assert driven.batch((topic, end, end))[topic].state == "ok", "what is missing before is read"
     assert driven.rows(topic) == rows_of(bank)
 
 
-def test_an_empty_batch_and_a_unit_that_is_not_on_the_board_touch_nothing(driven: Driven) -> None:
-    topic = driven.unit(source())
-    driven.start()
-    driven.post()
-    commits = driven.folder.of(ApplyUnit("p", topic)).last()
-    assert driven.batch() == {}
-    assert driven.batch(driven.whole(topic)) == {}
-    assert driven.asked == []
-    assert driven.folder.of(ApplyUnit("p", topic)).last() == commits
-
-
-def test_a_unit_that_leaves_the_board_in_a_batch_ends_with_what_was_read(driven: Driven) -> None:
+def test_a_unit_that_is_released_in_an_attempt_ends_with_what_was_read(driven: Driven) -> None:
     bank = source()
     topic = driven.unit(bank)
     driven.write(topic, *bank.history(random.Random(6), 5 * SLICE, keys=10))
     driven.start()
-    driven.reading = driven.post
+
+    def release() -> None:
+        driven.unit_there.begin_release()
+
+    driven.reading = release
     report = driven.batch(driven.whole(topic))[topic]
     assert (report.state, report.offset) == ("ok", SLICE - 1)
-    assert driven.batch(driven.whole(topic)) == {}
 
 
 def test_a_definition_between_rows_that_says_the_same_passes(driven: Driven) -> None:
@@ -481,9 +473,6 @@ def test_a_driver_that_is_fenced_in_the_middle_of_a_batch_writes_nothing(driven:
     reported = driven.batch((topic, 1, 1), (second, 1, 1))
     assert (reported[topic].state, reported[second].state) == ("fenced", "ok")
     assert (driven.offset(topic), driven.rows(topic), len(driven.rows(second))) == (0, [], 1)
-    commits = driven.folder.commits
-    assert driven.batch((topic, 1, 1))[topic].state == "fenced", "it is not tried again under this token"
-    assert driven.folder.commits == commits
 
 
 @pytest.mark.parametrize(
@@ -499,131 +488,10 @@ def test_a_topic_that_cannot_be_read_is_trouble_of_its_unit_alone(
     assert (reported[broken].state, reported[fine].state) == (state, "ok")
 
 
-def test_nothing_is_applied_once_the_query_has_ended(driven: Driven) -> None:
-    topic = driven.unit(source())
-    driven.start()
-    driven.task.stop_applying(1)
-    assert driven.batch(driven.whole(topic)) == {}
-    assert driven.asked == []
-    driven.task.stop_applying(1)
-    assert driven.attempts.find_holder(topic) is None, "the lock file is the process's own, and still open"
-
-
-def test_the_end_of_a_query_waits_for_the_batch_under_way(driven: Driven) -> None:
-    bank = source()
-    topic = driven.unit(bank)
-    driven.start()
-    going_on, came = threading.Event(), threading.Event()
-
-    def pause() -> None:
-        came.set()
-        going_on.wait(30)
-
-    driven.reading = pause
-    batch = threading.Thread(target=driven.task, args=([driven.whole(topic)],))
-    batch.start()
-    assert came.wait(30)
-    assert driven.attempts.find_holder(topic) == os.getpid()
-    driven.task.stop_applying(0.01)  # not in time: what is under way goes on
-    closing = threading.Thread(target=driven.task.stop_applying, args=(30,))
-    closing.start()
-    going_on.set()
-    batch.join(30)
-    closing.join(30)
-    assert driven.offset(topic) == 0
-    assert driven.attempts.find_holder(topic) is None
-    assert [report.state for report in driven.receiver.receive(5)] == ["ok"]
-    assert driven.batch(driven.whole(topic)) == {}
-
-
-def test_an_attempt_in_this_process_is_waited_for_and_not_killed(
-    driven: Driven, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A fence ends the worker process of a unit whose target does not answer; here that process is the
-    driver, which serves all units."""
-    fencer = object.__new__(UnitFencing)
-    fencer._attempts = driven.attempts
-    killed: list[int] = []
-    monkeypatch.setattr(fencing, "_kill_worker", lambda process, _topic: killed.append(process))
-    monkeypatch.setattr(fencing, "PROOF_S", 0.0)
-    monkeypatch.setattr(fencer, "_fence_until_done", lambda _asked: threading.Event().wait(0.2))
-    waited = threading.Event()
-    with driven.attempts.lock_attempt("t"):
-
-        def fence() -> None:
-            fencer.fence(FenceUnit(UnitRef("t", "s", 1), 7))
-            waited.set()
-
-        thread = threading.Thread(target=fence)
-        thread.start()
-        assert not waited.wait(0.8)
-    assert waited.wait(30)
-    thread.join(30)
-    assert killed == []
-
-
-def test_an_attempt_may_end_by_itself_before_its_unit_is_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its lanes are then at one offset, and the next owner applies no event twice."""
-    fencer, holders, slept = object.__new__(UnitFencing), [7, 7], list[float]()
-    fencer._attempts = SimpleNamespace(  # type: ignore[assignment]
-        find_holder=lambda _topic: holders.pop() if holders else None
-    )
-    monkeypatch.setattr(fencing, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=slept.append))
-    fencer._let_end("t")
-    assert (holders, len(slept)) == ([], 2)
-
-
-def test_spark_s_query_into_such_a_target_is_applied_here_until_it_is_stopped(driven: Driven) -> None:
-    bank = source()
-    topic = driven.unit(bank)
-    spark, chain = object.__new__(Spark), Chain()
-    spark._session = chain
-    specs = {topic: driven.settings.build_unit_spec(topic, "s", epoch=0, topic_id="id", assigned=1)}
-    config = driven.settings.build_task_config("r", "q-1", specs, driven.receiver.port, driven.receiver.token)
-    query = spark.start_query(
-        driven.settings, config, {topic: 0}, epochs={}, per_trigger=1_000, attempts=driven.attempts
-    )
-    calls = dict(chain.calls)
-    assert calls["trigger"] == ("10000 milliseconds",)
-    batch = frame([topic], [0])
-    calls["foreachBatch"][0](batch, 0)
-    assert driven.offset(topic) == -1, "it is on no board"
-    query.post_active_units(driven.epochs)
-    calls["foreachBatch"][0](batch, 1)
-    assert driven.offset(topic) == 0
-    driven.write(topic, bank.put(bank.row(1, None, 1)))
-    query.stop()
-    calls["foreachBatch"][0](frame([topic], [1]), 2)
-    assert driven.offset(topic) == 0
-
-
-def frame(topics: list[str], offsets: list[int]) -> Any:
-    """A micro-batch as Spark hands it over, whose values nobody may ask for."""
-    table = pa.table({"topic": topics, "offset": offsets})
-
-    def select(*columns: str) -> Any:
-        assert columns == ("topic", "offset")
-        return SimpleNamespace(toArrow=lambda: table)
-
-    return SimpleNamespace(select=select)
-
-
-def test_the_query_is_told_of_topics_and_offsets_alone_at_its_own_pace(tmp_path: Path) -> None:
-    session, notified = Chain(), []  # type: ignore[var-annotated]
-    start_batches(
-        session, name="q", options={}, each=notified.append, every=2.5, slots=3, checkpoints=tmp_path / "c"
-    )
-    calls = dict(session.calls)
-    assert (calls["coalesce"], calls["trigger"]) == ((3,), ("2500 milliseconds",))
-    assert "mapInArrow" not in calls
-    calls["foreachBatch"][0](frame(["b", "a", "a"], [7, 2, 1]), 0)
-    assert notified == [[("a", 1, 2), ("b", 7, 7)]]
-
-
 def test_the_pipeline_has_one_lane_and_a_pace(tmp_path: Path) -> None:
-    usual = PipelineSettings.from_config(load_config(configured(tmp_path)), "p", 2)
+    usual = PipelineSettings.from_config(load_config(configured(tmp_path)), "p")
     assert (usual.batches, usual.config.lanes, usual.commit_every) == (True, 1, 10.0)
     paced = PipelineSettings.from_config(
-        load_config(configured(tmp_path, commit_every=0.5, max_gather=7)), "p", 2
+        load_config(configured(tmp_path, commit_every=0.5, max_gather=7)), "p"
     )
     assert (paced.commit_every, paced.limits.max_gather) == (0.5, 7)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,34 +24,9 @@ from schemas.wire.records import format_source_topic, parse_topic_origin
 from schemas.wire.topic_tables import TopicTables, make_topic_tables
 
 WHOLE_BATCH = LaneLimits(max_gather=50_000, max_bytes=64 * 2**20)
-"""The largest commit into a whole-batch target. Each commit writes files, and its rows are in the
-driver's memory."""
+"""The largest commit into a whole-batch target. Each commit writes files, and its rows are in the apply
+process's memory."""
 COMMIT_EVERY_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class TaskConfig:
-    """The settings that a query passes to its workers.
-
-    Pickled, never logged: they contain the target's password.
-    """
-
-    run: str
-    """A run of the pipeline: workers keep connections and definitions for its duration."""
-    query: str
-    """This start of the query."""
-    pipeline: str
-    target: TargetConfig = field(repr=False)
-    bootstrap: str
-    kafka_options: Mapping[str, str] = field(repr=False)
-    units: Mapping[str, UnitSpec]
-    """The units of all topics that the query reads."""
-    board: str
-    """The file with the units that it applies now, and their fencing tokens."""
-    attempts: str
-    """The file of the locks that running attempts hold (consumer.spark.active_units)."""
-    report_port: int
-    report_token: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +40,6 @@ class PipelineSettings:
     prefix: str
     kafka_options: Mapping[str, str] = field(repr=False)
     state_dir: Path
-    slots: int
-    """Tasks of one query that run at once."""
     kafka: KafkaConfig = field(repr=False)
     routes: tuple[TableRoute, ...] = field(default=())
     debezium: Mapping[str, SourceConfig] = field(default_factory=dict)
@@ -76,7 +50,7 @@ class PipelineSettings:
     """Reads from Kafka to which table each topic belongs."""
 
     @classmethod
-    def from_config(cls, config: Config, name: str, slots: int) -> PipelineSettings:
+    def from_config(cls, config: Config, name: str) -> PipelineSettings:
         """Return the settings of the pipeline `name`. Raises KeyError if it is not configured."""
         pipeline = config.pipelines[name]
         target = config.targets[pipeline.target]
@@ -90,12 +64,15 @@ class PipelineSettings:
             prefix=config.kafka.prefix,
             kafka_options=config.kafka.options,
             state_dir=config.state_dir / "apply" / name,
-            slots=slots,
             kafka=config.kafka,
             routes=build_pipeline_routes(config, pipeline),
             debezium=select_debezium_sources(config, pipeline.sources),
             tables=make_topic_tables(config.kafka),
         )
+
+    def encode(self) -> bytes:
+        """Return the settings, secrets included, as `decode_pipeline` takes them in another process."""
+        return pickle.dumps(replace(self, tables=None))
 
     def select_topics(self, topics: Iterable[str], assigned: Mapping[str, TableName]) -> dict[str, str]:
         """Return topic → source for those of `topics` that the pipeline applies.
@@ -186,25 +163,11 @@ class PipelineSettings:
             scratch=str(self.state_dir.resolve() / "scratch"),
         )
 
-    def build_task_config(
-        self, run: str, query: str, units: Mapping[str, UnitSpec], report_port: int, report_token: str
-    ) -> TaskConfig:
-        """Return the settings that the query `query` of the run `run` passes to its workers; the query
-        sets `board` itself.
-        """
-        return TaskConfig(
-            run=run,
-            query=query,
-            pipeline=self.name,
-            target=self.target,
-            bootstrap=self.bootstrap,
-            kafka_options=dict(self.kafka_options),
-            units=units,
-            board="",
-            attempts=str(self.state_dir.resolve() / "attempts"),
-            report_port=report_port,
-            report_token=report_token,
-        )
+
+def decode_pipeline(raw: bytes) -> PipelineSettings:
+    """Return the settings that `encode` has written: only what the process that started this one sends."""
+    settings: PipelineSettings = pickle.loads(raw)  # noqa: S301  # see above
+    return replace(settings, tables=make_topic_tables(settings.kafka))
 
 
 def build_pipeline_routes(config: Config, pipeline: PipelineConfig) -> tuple[TableRoute, ...]:

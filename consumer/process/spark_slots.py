@@ -1,0 +1,96 @@
+"""Keeps the slots in Spark's tasks running: starts a query for each, and again when it has ended."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from consumer.slots.certificate import make_certificate
+from consumer.slots.channel import SlotServer
+from consumer.slots.pool import SlotPool
+from consumer.spark.query import find_cause
+from consumer.spark.slot_task import SlotTask
+from schemas.backoff import Backoff
+
+if TYPE_CHECKING:  # imported with Spark, in its thread
+    from consumer.process.spark_session import Spark
+    from consumer.spark.slot_query import SlotQuery
+
+log = structlog.get_logger(__name__)
+
+LOOK_S = 1.0
+"""Interval in seconds at which the queries are looked at."""
+RESTART_BACKOFF = Backoff(first=1.0, longest=30.0, quiet=120.0)
+"""The delays between two starts of a slot's query."""
+
+
+class SparkSlots:
+    """The slots in Spark's tasks, and the server of their streams. `stop`: set when the process ends."""
+
+    def __init__(self, pool: SlotPool, spark: Spark, slots: int, folder: Path, stop: threading.Event) -> None:
+        """`folder`: of this process, for the token by which slots prove themselves, and checkpoints."""
+        self._spark, self._stop, self._folder = spark, stop, folder.resolve() / "slots"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        token, certificate = secrets.token_hex(32), make_certificate()
+        token_file = self._folder / "token"
+        _write_secret(token_file, token)
+        self._server = SlotServer(pool, certificate, token)
+        self._tasks = {
+            number: SlotTask(number, f"127.0.0.1:{self._server.port}", certificate.pem, str(token_file))
+            for number in range(1, slots + 1)
+        }
+        self._queries: dict[int, SlotQuery] = {}
+        self._backoffs = dict.fromkeys(self._tasks, RESTART_BACKOFF)
+
+    def run(self) -> None:
+        """Keep the queries running until the process ends."""
+        self._server.start()
+        while not self._stop.is_set():
+            for number in self._tasks:
+                self._start_if_ended(number, time.monotonic())
+            self._stop.wait(LOOK_S)
+
+    def _start_if_ended(self, number: int, now: float) -> None:
+        """Start a slot's query unless it runs. py4j raises errors of any class, and a retry may succeed."""
+        backoff = self._backoffs[number]
+        try:
+            query = self._queries.get(number)
+            if query is not None and query.active:
+                return
+            if query is not None:
+                log.warning("slot's query failed", slot=number, error=query.explain_end())
+                self._backoffs[number] = backoff = backoff.with_failure(now)
+                del self._queries[number]
+            if now >= backoff.next_at:
+                self._queries[number] = self._spark.start_slot(self._tasks[number], self._folder)
+        except Exception as error:  # noqa: BLE001  # see above
+            log.warning("slot not started", slot=number, error=find_cause(str(error).splitlines()))
+            self._backoffs[number] = backoff.with_failure(now)
+
+    def close(self) -> None:
+        """Stop the queries. The slots have been closed."""
+        with ThreadPoolExecutor(max(1, len(self._queries)), "stop") as threads:
+            for query in self._queries.values():
+                threads.submit(_stop_query, query)
+        self._server.close()
+
+
+def _stop_query(query: SlotQuery) -> None:
+    try:
+        query.stop()
+    except Exception as error:  # noqa: BLE001  # py4j raises the query's error; it has ended either way
+        log.warning("slot's query failed while stopping", error=find_cause(str(error).splitlines()))
+
+
+def _write_secret(path: Path, text: str) -> None:
+    """Write a file that only this user may read."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)

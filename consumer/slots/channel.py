@@ -1,0 +1,199 @@
+"""The streams between the apply process and the slots in Spark's tasks: one gRPC stream for each slot.
+
+Slots trust the process's certificate, and prove themselves by a token that is read from a file on their
+host. Both sides check the connection all the time; its loss ends the stream on both sides. Methods take and
+return bytes: `messages` encodes them.
+"""
+
+from __future__ import annotations
+
+import hmac
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future
+from typing import Any, TypeVar
+
+import grpc
+import msgspec
+import structlog
+
+from consumer.slots.certificate import NAME, SlotCertificate
+from consumer.slots.faults import fault_ends_process
+from consumer.slots.messages import (
+    CloseSlot,
+    SlotAnswer,
+    SlotCommand,
+    SlotOpened,
+    decode_slot_answer,
+    decode_slot_command,
+    describe_slot,
+    encode_slot_message,
+)
+from consumer.slots.pool import SlotPool
+from consumer.slots.runner import SlotRunner
+
+log = structlog.get_logger(__name__)
+
+METHOD = "/rowlock.slots.v1.Slots/Serve"
+TOKEN = "rowlock-slot-token"  # noqa: S105  # a name
+PING_S, LOST_S = 1.0, 3.0
+"""Interval in seconds between two pings, and how long an answer may take before the connection is lost."""
+MAX_STREAM_MESSAGE = 16 << 20
+
+T = TypeVar("T")
+
+
+def build_options() -> list[tuple[str, int]]:
+    return [
+        ("grpc.keepalive_time_ms", int(PING_S * 1000)),
+        ("grpc.keepalive_timeout_ms", int(LOST_S * 1000)),
+        ("grpc.http2.ping_timeout_ms", int(LOST_S * 1000)),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.min_ping_interval_without_data_ms", int(PING_S * 1000)),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 50),
+        ("grpc.http2.max_ping_strikes", 0),
+        ("grpc.max_receive_message_length", MAX_STREAM_MESSAGE),
+        ("grpc.max_send_message_length", MAX_STREAM_MESSAGE),
+    ]
+
+
+class _Outbox:
+    """Messages that wait to be written on a stream."""
+
+    def __init__(self) -> None:
+        self._messages: queue.SimpleQueue[SlotCommand | SlotAnswer | None] = queue.SimpleQueue()
+
+    def put(self, message: SlotCommand | SlotAnswer) -> None:
+        self._messages.put(message)
+
+    def end(self) -> None:
+        """End the stream behind what waits."""
+        self._messages.put(None)
+
+    def yield_messages(self) -> Iterator[bytes]:
+        while (message := self._messages.get()) is not None:
+            yield encode_slot_message(message)
+
+
+class _StreamLink:
+    """The link to a slot that has opened a stream."""
+
+    def __init__(self) -> None:
+        self.outbox = _Outbox()
+
+    def send_command(self, command: SlotCommand) -> None:
+        self.outbox.put(command)
+
+    def end_stream(self) -> None:
+        self.outbox.end()
+
+
+class SlotServer:
+    """The end of the streams in the apply process. `token`: every slot must know it."""
+
+    def __init__(self, pool: SlotPool, certificate: SlotCertificate, token: str, listen: str = "127.0.0.1:0"):
+        self._pool, self._token = pool, token
+        self._server: grpc.Server = grpc.server(_ThreadPerStream(), options=build_options())
+        self._server.add_generic_rpc_handlers((_Handler(self._serve_stream),))
+        credentials = grpc.ssl_server_credentials([(certificate.key, certificate.pem)])
+        self.port = int(self._server.add_secure_port(listen, credentials))
+
+    def start(self) -> None:
+        self._server.start()
+
+    def close(self) -> None:
+        self._server.stop(0.5).wait()
+
+    def _serve_stream(self, frames: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        """Write commands until the stream ends, in gRPC's thread; answers are read in another one."""
+        given = dict(context.invocation_metadata()).get(TOKEN, "")
+        if not hmac.compare_digest(str(given), self._token):
+            log.warning("slot refused: it does not know the token", peer=context.peer())
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "the slot's token is not that of this process")
+        try:
+            opened = decode_slot_answer(next(frames))
+        except (StopIteration, msgspec.DecodeError, grpc.RpcError) as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"a stream begins with SlotOpened: {error}")
+            return
+        if not isinstance(opened, SlotOpened):
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a stream begins with SlotOpened")
+            return
+        link = _StreamLink()
+        number = self._pool.open_slot(link, opened)
+        if not context.add_callback(lambda: self._pool.lose_slot(number)):
+            self._pool.lose_slot(number)
+        threading.Thread(
+            target=self._read_answers, args=(number, frames), name=f"slot {number}", daemon=True
+        ).start()
+        yield from link.outbox.yield_messages()
+
+    def _read_answers(self, number: int, frames: Iterator[bytes]) -> None:
+        try:
+            for raw in frames:
+                self._pool.take_answer(number, decode_slot_answer(raw))
+        except grpc.RpcError:
+            pass  # the connection is lost, which is found out below
+        except msgspec.DecodeError as error:
+            log.error("message of a slot not readable", slot=number, error=str(error))
+        self._pool.lose_slot(number)
+
+
+class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has no types
+    def __init__(self, serve: Callable[[Iterator[bytes], grpc.ServicerContext], Iterator[bytes]]) -> None:
+        self._handler = grpc.stream_stream_rpc_method_handler(serve)
+
+    def service(self, details: grpc.HandlerCallDetails) -> Any:
+        return self._handler if details.method == METHOD else None
+
+
+class _ThreadPerStream(Executor):
+    """Starts a daemon thread for every stream: streams last, and must not keep the process alive."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future: Future[T] = Future()
+
+        def run() -> None:
+            future.set_running_or_notify_cancel()
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:  # noqa: BLE001  # as in every executor: gRPC reads the future
+                future.set_exception(error)
+
+        threading.Thread(target=run, name="slot stream", daemon=True).start()
+        return future
+
+
+def serve_slot(number: int, address: str, certificate: bytes, token: str) -> None:
+    """Run the slot `number` until the apply process closes it.
+
+    Raises grpc.RpcError if the stream is refused or lost. The slot's attempts have ended then.
+    """
+    options = [
+        *build_options(),
+        ("grpc.ssl_target_name_override", NAME),
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.enable_retries", 0),
+    ]
+    outbox = _Outbox()
+    outbox.put(describe_slot(number))
+    with grpc.secure_channel(address, grpc.ssl_channel_credentials(certificate), options) as channel:
+        call = channel.stream_stream(METHOD)(outbox.yield_messages(), metadata=((TOKEN, token),))
+        runner = SlotRunner(outbox.put, f"slot {number}")
+        try:
+            _handle_commands(runner, call)
+        finally:
+            with fault_ends_process(f"slot {number}"):
+                runner.close()
+            outbox.end()
+        for _ in call:  # until the apply process has read the last message
+            pass
+
+
+def _handle_commands(runner: SlotRunner, frames: Iterable[bytes]) -> None:
+    for raw in frames:
+        command = decode_slot_command(raw)
+        if isinstance(command, CloseSlot):
+            return
+        runner.handle_command(command)

@@ -1,0 +1,243 @@
+"""Decides which slot serves which unit. Does no I/O.
+
+A unit is in at most one slot. Another slot gets it when the first one has released it, or when the first
+one is lost and a takeover has raised the unit's fencing token since: the lost slot may still be writing.
+
+Units are in the apply process's own slot only while no other one is open, or if their target wants it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from consumer.slots.messages import ReleaseUnit, ServeUnit, SlotCommand, UnitPlace, UnitReleased
+
+BEHIND = 5_000
+"""Number of events left from which on a unit counts as behind. Such a unit can keep a slot busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendCommand:
+    """Send a command to a slot."""
+
+    slot: int
+    command: SlotCommand
+
+
+@dataclass(frozen=True, slots=True)
+class UnitLost:
+    """The slot of the unit is lost. Only a takeover, which fences its last attempt, continues the unit."""
+
+    place: UnitPlace
+    epoch: int
+
+
+PlanEffect = SendCommand | UnitLost
+
+
+@dataclass(slots=True)
+class _Holding:
+    """A slot that has a unit: it may be running an attempt."""
+
+    slot: int
+    epoch: int
+    """The fencing token under which it serves the unit."""
+    releasing: bool = False
+
+    def begin_release(self) -> bool:
+        """Note that the slot is to release the unit; return whether that is new."""
+        is_new, self.releasing = not self.releasing, True
+        return is_new
+
+
+@dataclass(slots=True)
+class _PlannedUnit:
+    """A unit that is to be served, or that a slot still has."""
+
+    wanted: ServeUnit | None = None
+    """How it is to be served; None: it is to be released."""
+    held: _Holding | None = None
+    behind: bool = False
+
+    def set_wanted(self, wanted: ServeUnit | None) -> None:
+        """Set how the unit is to be served."""
+        self.wanted = wanted
+
+    def set_behind(self, left: int) -> bool:
+        """Note how many events are left; return whether the unit has fallen behind with them."""
+        was, self.behind = self.behind, left > BEHIND
+        return self.behind and not was
+
+    def give_to(self, slot: int, epoch: int) -> None:
+        """Note that the slot gets the unit."""
+        self.held = _Holding(slot, epoch)
+
+    def take_away(self) -> None:
+        """Note that no slot has the unit."""
+        self.held = None
+
+    def is_wanted_as(self, epoch: int) -> bool:
+        """Return whether the unit is to be served under `epoch`, and not under a later fencing token."""
+        return self.wanted is not None and self.wanted.epoch == epoch
+
+
+@dataclass(slots=True)
+class SlotPlan:
+    """The open slots, and the units of all pipelines."""
+
+    own: int
+    """The slot of the apply process itself."""
+    _slots: dict[int, set[UnitPlace]] = field(default_factory=dict)
+    _units: dict[UnitPlace, _PlannedUnit] = field(default_factory=dict)
+    _homeless: dict[UnitPlace, None] = field(default_factory=dict)
+    """The units that are to be served and that no slot has."""
+
+    def get_slot(self, place: UnitPlace) -> int | None:
+        """Return the slot that may run an attempt at the unit; None if there is none."""
+        unit = self._units.get(place)
+        return None if unit is None or unit.held is None else unit.held.slot
+
+    def list_units(self, slot: int) -> list[UnitPlace]:
+        """Return the units that a slot has."""
+        return sorted(self._slots.get(slot, ()))
+
+    # -- slots
+
+    def open_slot(self, slot: int) -> list[PlanEffect]:
+        """Give units to a slot whose stream is new."""
+        self._slots[slot] = set()
+        return [*self._place_homeless(), *self._balance_units()]
+
+    def lose_slot(self, slot: int) -> list[PlanEffect]:
+        """Take the units away from a slot whose stream has ended."""
+        out: list[PlanEffect] = []
+        for place in sorted(self._slots.pop(slot, ())):
+            unit = self._units[place]
+            epoch = unit.held.epoch if unit.held is not None else 0
+            unit.take_away()
+            if unit.is_wanted_as(epoch):
+                unit.set_wanted(None)
+                out.append(UnitLost(place, epoch))
+            self._keep_or_forget(place, unit)
+        return [*out, *self._place_homeless()]
+
+    # -- units
+
+    def serve_unit(self, wanted: ServeUnit) -> list[PlanEffect]:
+        """Let a slot serve a unit after its takeover."""
+        place = wanted.place
+        unit = self._units.setdefault(place, _PlannedUnit())
+        unit.set_wanted(wanted)
+        unit.set_behind(wanted.end - wanted.offset)
+        if unit.held is not None:
+            return self._release(place, unit)
+        self._homeless[place] = None
+        return self._place_homeless()
+
+    def withdraw_unit(self, place: UnitPlace) -> list[PlanEffect]:
+        """Let no slot serve the unit any more. `get_slot` shows when none does."""
+        unit = self._units.get(place)
+        if unit is None:
+            return []
+        unit.set_wanted(None)
+        if unit.held is not None:
+            return self._release(place, unit)
+        self._keep_or_forget(place, unit)
+        return []
+
+    def record_release(self, slot: int, released: UnitReleased) -> list[PlanEffect]:
+        """Record that a slot has released a unit. The unit is served again if that was for another slot."""
+        place = released.run, released.topic
+        unit = self._units.get(place)
+        if unit is None or unit.held is None or (unit.held.slot, unit.held.epoch) != (slot, released.epoch):
+            return []
+        self._slots[slot].discard(place)
+        unit.take_away()
+        if unit.wanted is not None and unit.is_wanted_as(released.epoch):
+            unit.set_wanted(None if released.failed else _continue_after(unit.wanted, released))
+        self._keep_or_forget(place, unit)
+        return self._place_homeless()
+
+    def record_left(self, slot: int, place: UnitPlace, left: int) -> list[PlanEffect]:
+        """Record how many events a unit has left. If its slot has another unit that is behind, and another
+        slot has none, the unit moves there.
+        """
+        unit = self._units.get(place)
+        if unit is None or self.get_slot(place) != slot or unit.wanted is None:
+            return []
+        if not unit.set_behind(left) or slot == self.own:
+            return []
+        busy = {each: self._count_behind(each) for each in self._list_candidates(unit.wanted)}
+        if busy.get(slot, 0) > 1 and min(busy.values()) == 0:
+            return self._release(place, unit)
+        return []
+
+    def _release(self, place: UnitPlace, unit: _PlannedUnit) -> list[PlanEffect]:
+        if unit.held is None or not unit.held.begin_release():
+            return []
+        return [SendCommand(unit.held.slot, ReleaseUnit(*place))]
+
+    def _keep_or_forget(self, place: UnitPlace, unit: _PlannedUnit) -> None:
+        """Let a unit without a slot wait for one if it is to be served, otherwise forget it."""
+        if unit.wanted is not None:
+            self._homeless[place] = None
+            return
+        self._homeless.pop(place, None)
+        del self._units[place]
+
+    # -- the choice of a slot
+
+    def _list_candidates(self, wanted: ServeUnit) -> list[int]:
+        """Return the slots that may serve a unit."""
+        others = [slot for slot in self._slots if slot != self.own]
+        if wanted.only_here or not others:
+            return [self.own] if self.own in self._slots else []
+        return others
+
+    def _count_behind(self, slot: int) -> int:
+        return sum(self._units[place].behind for place in self._slots[slot])
+
+    def _place_homeless(self) -> list[PlanEffect]:
+        out: list[PlanEffect] = []
+        for place in list(self._homeless):
+            unit = self._units[place]
+            if unit.wanted is None or not (candidates := self._list_candidates(unit.wanted)):
+                continue
+            by_behind: Callable[[int], int] = self._count_behind if unit.behind else lambda _slot: 0
+            slot = min(candidates, key=lambda each: (by_behind(each), len(self._slots[each]), each))
+            self._slots[slot].add(place)
+            del self._homeless[place]
+            unit.give_to(slot, unit.wanted.epoch)
+            out.append(SendCommand(slot, unit.wanted))
+        return out
+
+    def _balance_units(self) -> list[PlanEffect]:
+        """Let slots release the units that other slots should have now."""
+        others = {slot: units for slot, units in self._slots.items() if slot != self.own}
+        if not others:
+            return []
+        movable = [place for place in self._slots.get(self.own, ()) if self._is_movable(place)]
+        share = -(-(len(movable) + sum(map(len, others.values()))) // len(others))
+        surplus = [place for units in others.values() for place in sorted(units)[share:]]
+        return self._release_all([*sorted(movable), *surplus])
+
+    def _is_movable(self, place: UnitPlace) -> bool:
+        wanted = self._units[place].wanted
+        return wanted is not None and not wanted.only_here
+
+    def _release_all(self, places: Iterable[UnitPlace]) -> list[PlanEffect]:
+        return [effect for place in places for effect in self._release(place, self._units[place])]
+
+
+def _continue_after(wanted: ServeUnit, released: UnitReleased) -> ServeUnit:
+    """Return how another slot continues a unit that was released without a failure."""
+    return replace(
+        wanted,
+        offset=max(wanted.offset, released.offset),
+        end=max(wanted.end, released.end),
+        was=None if released.offset > wanted.offset else wanted.was,
+        trial=released.trial,
+    )

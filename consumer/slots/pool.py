@@ -1,0 +1,240 @@
+"""The slots of an apply process, which serve the units of all its pipelines.
+
+`plan` decides which slot serves which unit. A slot is reached through its link: that of the process's own
+slot, or a stream that a task of Spark has opened (`channel`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import psutil
+import structlog
+
+from consumer.attempt.reports import Report
+from consumer.slots.messages import (
+    CloseSlot,
+    ForgetPipeline,
+    ServeUnit,
+    SlotAnswer,
+    SlotCommand,
+    SlotOpened,
+    SlotReports,
+    UnitPlace,
+    UnitReleased,
+    UsePipeline,
+)
+from consumer.slots.pipeline import PipelineSettings
+from consumer.slots.plan import PlanEffect, SendCommand, SlotPlan, UnitLost
+
+log = structlog.get_logger(__name__)
+
+OWN = 0
+"""The slot of the apply process itself. The slots of Spark's tasks have greater numbers, a new one for each
+stream."""
+
+
+class SlotLink(Protocol):
+    """The way to one slot. Its methods never block."""
+
+    def send_command(self, command: SlotCommand) -> None: ...
+
+    def end_stream(self) -> None:
+        """Send nothing more, and let the slot end. May be called repeatedly."""
+
+
+class PipelineListener(Protocol):
+    """The pipeline of units, as slots report to it. Its methods are called from any thread, and never
+    block.
+    """
+
+    def take_reports(self, reports: list[Report]) -> None: ...
+
+    def lose_unit(self, topic: str, epoch: int) -> None:
+        """The slot that served the unit under `epoch` is lost."""
+
+
+CLOSE_S = 5.0
+"""Longest wait in seconds for the end of the slots in Spark's tasks, which have no unit any more."""
+
+
+@dataclass(slots=True)
+class _Slot:
+    link: SlotLink
+    opened: SlotOpened
+    known: set[str] = field(default_factory=set)
+    """The runs of pipelines of which it has the settings."""
+
+
+class SlotPool:
+    """The open slots and the pipelines of this process. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.RLock()
+        self._plan = SlotPlan(OWN)
+        self._slots: dict[int, _Slot] = {}
+        self._numbers = itertools.count(OWN + 1)
+        self._pipelines: dict[str, tuple[bytes, PipelineListener]] = {}
+        self._closing = False
+        self._changed = threading.Condition(self._mutex)
+        """Notified when a slot is lost."""
+        self._lost: dict[UnitPlace, SlotOpened] = {}
+        """The lost slots whose processes may still have been applying a unit."""
+
+    # -- pipelines
+
+    def add_pipeline(self, run: str, settings: PipelineSettings, listener: PipelineListener) -> None:
+        """Serve units of a pipeline from now on. `run`: a name that no other pipeline or start of it has."""
+        with self._mutex:
+            self._pipelines[run] = settings.encode(), listener
+
+    def replace_settings(self, run: str, settings: PipelineSettings) -> None:
+        """Let slots connect with these settings from now on, which differ in secrets alone."""
+        with self._mutex:
+            self._pipelines[run] = settings.encode(), self._pipelines[run][1]
+            for slot in self._slots.values():
+                if run in slot.known:
+                    slot.link.send_command(UsePipeline(run, self._pipelines[run][0]))
+
+    def forget_pipeline(self, run: str) -> None:
+        """Forget a pipeline whose units have been withdrawn and fenced. An attempt may still be running."""
+        with self._mutex:
+            del self._pipelines[run]
+            for slot in self._slots.values():
+                if run in slot.known:
+                    slot.known.discard(run)
+                    slot.link.send_command(ForgetPipeline(run))
+
+    def serve_unit(self, unit: ServeUnit) -> None:
+        """Let a slot apply the unit, which has been taken over."""
+        with self._mutex:
+            self._carry_out(self._plan.serve_unit(unit))
+
+    def withdraw_unit(self, place: UnitPlace) -> None:
+        """Let no slot apply the unit any more; `is_held` shows when none does."""
+        with self._mutex:
+            self._carry_out(self._plan.withdraw_unit(place))
+
+    def is_held(self, place: UnitPlace) -> bool:
+        """Return whether a slot may run an attempt at the unit."""
+        with self._mutex:
+            if self._plan.get_slot(place) is not None:
+                return True
+            lost = self._lost.get(place)
+            if lost is not None and not _is_running(lost):
+                del self._lost[place]
+                return False
+            return lost is not None
+
+    def kill_holder(self, place: UnitPlace) -> None:
+        """Kill the process of the slot that has the unit. The process's own slot cannot be killed."""
+        with self._mutex:
+            number = self._plan.get_slot(place)
+            slot = None if number is None or number == OWN else self._slots.get(number)
+        if slot is not None:
+            log.warning(
+                "slot's process killed, because its unit is taken over", topic=place[1],
+                process=slot.opened.process,
+            )  # fmt: skip
+            _kill_process(slot.opened)
+
+    # -- slots
+
+    def open_slot(self, link: SlotLink, opened: SlotOpened) -> int:
+        """Give units to a slot that has opened its stream; return the number by which the plan knows it.
+
+        An earlier stream of the same slot counts as lost: its task has been started again.
+        """
+        with self._mutex:
+            for number, slot in list(self._slots.items()):
+                if slot.opened.number == opened.number:
+                    self.lose_slot(number)
+            number = OWN if opened.number == OWN else next(self._numbers)
+            if self._closing:
+                link.send_command(CloseSlot())
+                link.end_stream()
+                return number
+            self._slots[number] = _Slot(link, opened)
+            if number != OWN:
+                log.info("slot opened", slot=opened.number, host=opened.host, process=opened.process)
+            self._carry_out(self._plan.open_slot(number))
+            return number
+
+    def lose_slot(self, number: int) -> None:
+        """Take the units away from a slot whose stream has ended."""
+        with self._mutex:
+            slot = self._slots.pop(number, None)
+            if slot is None:
+                return
+            slot.link.end_stream()
+            self._changed.notify_all()
+            held = self._plan.list_units(number)
+            if held and number != OWN:
+                log.warning("slot lost", slot=slot.opened.number, host=slot.opened.host, units=len(held))
+                _kill_process(slot.opened)
+                self._lost |= dict.fromkeys(held, slot.opened)
+            self._carry_out(self._plan.lose_slot(number))
+
+    def take_answer(self, number: int, answer: SlotAnswer) -> None:
+        """Take a message of a slot. Messages of a lost one change nothing."""
+        with self._mutex:
+            if number not in self._slots:
+                return
+            match answer:
+                case UnitReleased():
+                    self._carry_out(self._plan.record_release(number, answer))
+                case SlotReports(run, reports, left):
+                    if run in self._pipelines:
+                        self._pipelines[run][1].take_reports(reports)
+                    for topic, events in left.items():
+                        self._carry_out(self._plan.record_left(number, (run, topic), events))
+                case SlotOpened():
+                    log.error("slot opened its stream twice", slot=answer.number)
+
+    def _carry_out(self, effects: Iterable[PlanEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case SendCommand(number, command):
+                    self._send_command(self._slots[number], command)
+                case UnitLost((run, topic), epoch):
+                    if run in self._pipelines:
+                        self._pipelines[run][1].lose_unit(topic, epoch)
+
+    def _send_command(self, slot: _Slot, command: SlotCommand) -> None:
+        if isinstance(command, ServeUnit) and command.run not in slot.known:
+            slot.known.add(command.run)
+            slot.link.send_command(UsePipeline(command.run, self._pipelines[command.run][0]))
+        slot.link.send_command(command)
+
+    def close(self, patience_s: float = CLOSE_S) -> None:
+        """End all slots, and wait up to `patience_s` seconds for those of Spark. No unit is served."""
+        with self._mutex:
+            self._closing = True
+            for slot in self._slots.values():
+                slot.link.send_command(CloseSlot())
+                slot.link.end_stream()
+            self._changed.wait_for(lambda: self._slots.keys() <= {OWN}, patience_s)
+
+
+def _kill_process(slot: SlotOpened) -> None:
+    """Kill a slot's process, if it is another one of this host."""
+    if slot.host == socket.gethostname() and slot.process > 1 and slot.process != os.getpid():
+        with suppress(ProcessLookupError):
+            os.kill(slot.process, signal.SIGKILL)
+
+
+def _is_running(slot: SlotOpened) -> bool:
+    """Return whether a slot's process, of this host, still runs: not another one with its number."""
+    try:
+        process = psutil.Process(slot.process)
+        return bool(process.create_time() == slot.started and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,294 @@
+"""The slots of an apply process: their messages, and what becomes of those that are lost or killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+from msgspec.structs import replace
+from structlog.testing import capture_logs
+
+from consumer.attempt.reports import Report
+from consumer.slots.messages import (
+    CloseSlot,
+    ForgetPipeline,
+    ReleaseUnit,
+    ServeUnit,
+    SlotCommand,
+    SlotOpened,
+    SlotReports,
+    UnitReleased,
+    UsePipeline,
+)
+from consumer.slots.plan import BEHIND
+from consumer.slots.pool import OWN, SlotPool
+from tests.kits.apply import until
+
+PLACE = ("r", "t")
+
+
+class Link:
+    """A slot's link that notes its commands; `ended`: how often its stream was ended."""
+
+    def __init__(self) -> None:
+        self.commands: list[SlotCommand] = []
+        self.ended = 0
+
+    def send_command(self, command: SlotCommand) -> None:
+        self.commands.append(command)
+
+    def end_stream(self) -> None:
+        self.ended += 1
+
+    def take(self) -> list[SlotCommand]:
+        commands, self.commands = self.commands, []
+        return commands
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.reports: list[Report] = []
+        self.lost: list[tuple[str, int]] = []
+
+    def take_reports(self, reports: list[Report]) -> None:
+        self.reports += reports
+
+    def lose_unit(self, topic: str, epoch: int) -> None:
+        self.lost.append((topic, epoch))
+
+
+def started_at(process: int) -> float:
+    try:
+        return psutil.Process(process).create_time()
+    except (psutil.NoSuchProcess, ValueError):
+        return 0.0
+
+
+class Slots:
+    """A pool with its own slot and the pipeline r."""
+
+    def __init__(self) -> None:
+        self.pool, self.listener = SlotPool(), Listener()
+        settings: Any = SimpleNamespace(encode=lambda: b"settings")
+        self.pool.add_pipeline("r", settings, self.listener)
+        self.own = Link()
+        self.pool.open_slot(self.own, SlotOpened(OWN, 1, 0.0, "h"))
+
+    def open(self, number: int, process: int = 0, host: str = socket.gethostname()) -> tuple[Link, int]:
+        link = Link()
+        return link, self.pool.open_slot(link, SlotOpened(number, process, started_at(process), host))
+
+
+def serve(topic: str = "t", epoch: int = 7, **more: Any) -> ServeUnit:
+    return ServeUnit("r", topic, "s", 1, "id", epoch, 9, 10, **more)
+
+
+def released(topic: str = "t", epoch: int = 7, **more: Any) -> UnitReleased:
+    return UnitReleased("r", topic, epoch, 20, 30, **more)
+
+
+@pytest.fixture
+def slots() -> Slots:
+    return Slots()
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that would run for long."""
+    made = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    yield made
+    made.kill()
+    made.wait(60)
+
+
+def test_a_slot_gets_the_settings_once_and_before_the_first_unit(slots: Slots) -> None:
+    slots.pool.serve_unit(serve("t"))
+    slots.pool.serve_unit(serve("u"))
+    assert slots.own.take() == [UsePipeline("r", b"settings"), serve("t"), serve("u")]
+    slots.pool.withdraw_unit(("r", "t"))
+    assert slots.own.take() == [ReleaseUnit("r", "t")]
+
+
+def test_units_move_to_the_slots_of_spark_as_soon_as_they_are_released(slots: Slots) -> None:
+    slots.pool.serve_unit(serve())
+    slots.pool.serve_unit(serve("whole", only_here=True))
+    slots.own.take()
+    link, _ = slots.open(1)
+    assert (slots.own.take(), link.take()) == ([ReleaseUnit("r", "t")], [])
+    slots.pool.take_answer(OWN, released())
+    assert link.take() == [UsePipeline("r", b"settings"), replace(serve(), offset=20, end=30)]
+
+
+def test_a_second_slot_gets_its_share_and_the_units_of_a_lost_one_go_nowhere(slots: Slots) -> None:
+    first, one = slots.open(1)
+    for number in range(4):
+        slots.pool.serve_unit(serve(f"t{number}"))
+    first.take()
+    second, two = slots.open(2)
+    moved = [command.topic for command in first.take() if isinstance(command, ReleaseUnit)]
+    assert len(moved) == 2
+    for topic in moved:
+        slots.pool.take_answer(one, released(topic))
+    assert [command.topic for command in second.take() if isinstance(command, ServeUnit)] == moved
+    with capture_logs():
+        slots.pool.lose_slot(two)
+    assert slots.listener.lost == [(topic, 7) for topic in sorted(moved)]
+    assert (first.take(), slots.own.take(), second.ended) == ([], [], 1), "they must be taken over first"
+    slots.pool.serve_unit(serve(moved[0], epoch=8))
+    assert first.take() == [serve(moved[0], epoch=8)]
+
+
+def test_a_later_stream_of_a_slot_replaces_the_earlier_one(slots: Slots) -> None:
+    link, number = slots.open(1)
+    slots.pool.serve_unit(serve())
+    with capture_logs():
+        again, later = slots.open(1)
+    assert (link.ended, later != number, slots.listener.lost) == (1, True, [("t", 7)])
+    slots.pool.take_answer(number, SlotReports("r", [Report("t", "ok", 7, 12)]))
+    slots.pool.take_answer(number, released())
+    assert slots.listener.reports == [], "what the earlier one says changes nothing"
+    slots.pool.serve_unit(serve(epoch=8))
+    assert again.take()[-1] == serve(epoch=8)
+
+
+def test_reports_reach_their_pipeline(slots: Slots) -> None:
+    slots.pool.serve_unit(serve())
+    report = Report("t", "ok", 7, 12)
+    slots.pool.take_answer(OWN, SlotReports("r", [report], {"t": 3}))
+    slots.pool.take_answer(OWN, SlotReports("another", [report], {"t": 3}))
+    assert slots.listener.reports == [report]
+
+
+def test_units_that_are_behind_are_spread_over_the_slots(slots: Slots) -> None:
+    first, one = slots.open(1)
+    second, _ = slots.open(2)
+    for topic in "abcd":
+        slots.pool.serve_unit(serve(topic))
+    there = [command.topic for command in first.take() if isinstance(command, ServeUnit)]
+    slots.pool.take_answer(one, SlotReports("r", [], {there[0]: BEHIND + 1}))
+    assert first.take() == []
+    slots.pool.take_answer(one, SlotReports("r", [], {there[1]: BEHIND + 1}))
+    assert first.take() == [ReleaseUnit("r", there[1])]
+    second.take()
+    slots.pool.take_answer(one, released(there[1]))
+    assert [command.topic for command in second.take() if isinstance(command, ServeUnit)] == [there[1]]
+
+
+def test_a_failed_unit_is_served_again_only_under_another_fencing_token(slots: Slots) -> None:
+    slots.pool.serve_unit(serve())
+    slots.own.take()
+    slots.pool.take_answer(OWN, released(failed=True))
+    assert (slots.own.take(), slots.pool.is_held(PLACE)) == ([], False)
+    slots.pool.serve_unit(serve(epoch=8))
+    assert slots.own.take() == [serve(epoch=8)]
+
+
+def test_a_unit_is_held_until_its_slot_has_released_it(slots: Slots) -> None:
+    assert not slots.pool.is_held(PLACE)
+    slots.pool.serve_unit(serve())
+    assert slots.pool.is_held(PLACE)
+    slots.pool.withdraw_unit(PLACE)
+    assert slots.pool.is_held(PLACE), "an attempt may be running"
+    slots.pool.take_answer(OWN, released())
+    assert not slots.pool.is_held(PLACE)
+    slots.pool.withdraw_unit(PLACE)
+
+
+def test_the_process_of_a_slot_can_be_killed_and_holds_its_unit_until_it_has_ended(
+    slots: Slots, process: subprocess.Popen[bytes]
+) -> None:
+    """The target does not answer, so only the end of the process shows that nothing is written any more."""
+    _, number = slots.open(1, process.pid)
+    slots.pool.serve_unit(serve())
+    slots.pool.withdraw_unit(PLACE)
+    with capture_logs() as logs:
+        slots.pool.kill_holder(PLACE)
+        until(lambda: process.poll() is not None, what="the end of the process")
+        assert slots.pool.is_held(PLACE)
+        slots.pool.lose_slot(number)
+    assert not slots.pool.is_held(PLACE)
+    assert [line["event"] for line in logs] == [
+        "slot's process killed, because its unit is taken over",
+        "slot lost",
+    ]
+
+
+def test_the_process_of_a_lost_stream_is_killed(slots: Slots, process: subprocess.Popen[bytes]) -> None:
+    """It may not have noticed that its stream is cut, and would write until it is fenced."""
+    _, number = slots.open(1, process.pid)
+    slots.pool.serve_unit(serve())
+    with capture_logs():
+        slots.pool.lose_slot(number)
+    until(lambda: not slots.pool.is_held(PLACE), what="the end of the process")
+    assert process.wait(60) != 0
+    slots.pool.lose_slot(number)
+    assert slots.listener.lost == [("t", 7)], "once"
+
+
+@pytest.mark.parametrize(
+    ("process", "host"), [(0, None), (-1, None), (1, None), (None, None), (4_000_000, "elsewhere")]
+)
+def test_only_another_process_of_this_host_is_killed(
+    slots: Slots, monkeypatch: pytest.MonkeyPatch, process: int | None, host: str | None
+) -> None:
+    """Number 0 would be the whole group of this process; None stands for this process."""
+    process = os.getpid() if process is None else process
+    killed: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda *call: killed.append(call))
+    _, number = slots.open(1, process, host or socket.gethostname())
+    slots.pool.serve_unit(serve())
+    with capture_logs():
+        slots.pool.kill_holder(PLACE)
+        slots.pool.lose_slot(number)
+    assert killed == []
+    _, number = slots.open(1, 4_000_000)
+    slots.pool.serve_unit(serve(epoch=8))
+    with capture_logs():
+        slots.pool.lose_slot(number)
+    assert killed == [(4_000_000, signal.SIGKILL)]
+
+
+def test_the_own_slot_is_never_killed(slots: Slots, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[object] = []
+    monkeypatch.setattr("consumer.slots.pool._kill_process", killed.append)
+    slots.pool.serve_unit(serve())
+    slots.pool.kill_holder(PLACE)
+    slots.pool.lose_slot(OWN)
+    assert killed == []
+    slots.pool.kill_holder(PLACE)
+
+
+def test_a_forgotten_pipeline_is_closed_in_the_slots_that_know_it(slots: Slots) -> None:
+    link, _ = slots.open(1)
+    slots.pool.serve_unit(serve())
+    slots.pool.withdraw_unit(PLACE)
+    slots.pool.take_answer(1, released())
+    link.take()
+    slots.pool.forget_pipeline("r")
+    assert (link.take(), slots.own.take()) == ([ForgetPipeline("r")], [])
+    slots.pool.take_answer(1, SlotReports("r", [Report("t", "ok", 7, 12)]))
+    assert slots.listener.reports == []
+
+
+def test_the_end_closes_every_slot(slots: Slots) -> None:
+    link, number = slots.open(1)
+    closing = threading.Thread(target=slots.pool.close, args=(60.0,))
+    closing.start()
+    until(lambda: link.ended, what="the end of the stream")
+    assert closing.is_alive(), "Spark would abort the task"
+    slots.pool.lose_slot(number)
+    closing.join(60)
+    assert not closing.is_alive()
+    for each in (link, slots.own):
+        assert each.take() == [CloseSlot()]
+    late, _ = slots.open(2)
+    assert (late.take(), late.ended) == ([CloseSlot()], 1), "Spark has started its task again"
