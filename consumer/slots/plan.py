@@ -1,7 +1,8 @@
 """Decides which slot serves which unit. Does no I/O.
 
-A unit is in at most one slot. Another slot gets it when the first one has released it, or when the first
-one is lost and a takeover has raised the unit's fencing token since: the lost slot may still be writing.
+A unit is in at most one slot under one fencing token. It moves to another slot when the first one has
+released it. After a takeover, which has raised its fencing token, it is given to a slot at once: the former
+one may be lost, or wait for ever for a statement, and what it still writes is rolled back.
 
 Units are in the apply process's own slot only while no other one is open, or if their target wants it.
 """
@@ -127,15 +128,19 @@ class SlotPlan:
     # -- units
 
     def serve_unit(self, wanted: ServeUnit) -> list[PlanEffect]:
-        """Let a slot serve a unit after its takeover."""
+        """Let a slot serve a unit after its takeover. A slot that had it before is asked to release it, and
+        not waited for.
+        """
         place = wanted.place
         unit = self._units.setdefault(place, _PlannedUnit())
         unit.set_wanted(wanted)
         unit.set_behind(wanted.end - wanted.offset)
+        out = self._release(place, unit)
         if unit.held is not None:
-            return self._release(place, unit)
+            self._slots[unit.held.slot].discard(place)
+            unit.take_away()
         self._homeless[place] = None
-        return self._place_homeless()
+        return [*out, *self._place_homeless()]
 
     def withdraw_unit(self, place: UnitPlace) -> list[PlanEffect]:
         """Let no slot serve the unit any more. `get_slot` shows when none does."""

@@ -189,11 +189,14 @@ class SlotSchedule:
     # -- commands
 
     def add_unit(self, serve: ServeUnit, now: float, interval_s: float = 0.0) -> list[SlotEffect]:
-        """Begin to apply a unit. `interval_s`: see ServedUnit."""
+        """Begin to apply a unit. `interval_s`: see ServedUnit. An attempt under its former fencing token may
+        still be running.
+        """
+        former = self.release_unit(serve.place)
         unit = ServedUnit(serve, serve.offset + 1, max(serve.end, serve.offset + 1), interval_s)
         self._units[unit.place] = unit
         unit.expect_trial(now if serve.trial else None)
-        out = self._follow_if_up_to_date(unit, 0)
+        out = [*former, *self._follow_if_up_to_date(unit, 0)]
         self._queue_if_due(unit, now)
         return out
 
@@ -248,6 +251,8 @@ class SlotSchedule:
         """Record the result of an attempt. `end`: the topic's next offset, 0 if it was not read."""
         unit = turn.unit
         unit.end_turn(turn, report, end, now)
+        if self._units.get(unit.place) is not unit:  # it was given to this slot under a later fencing token
+            return [_build_release(unit)]
         if report.state != "ok":
             return [*unit.leave(), self._forget(unit, failed=True)]
         # An attempt may end before its last record. The unit then reads the rest by itself.
@@ -269,9 +274,7 @@ class SlotSchedule:
     def _forget(self, unit: ServedUnit, *, failed: bool = False) -> UnitReleased:
         del self._units[unit.place]
         self._timed.pop(unit.place, None)
-        run, topic = unit.place
-        trial = unit.trial_at is not None
-        return UnitReleased(run, topic, unit.serve.epoch, unit.next - 1, unit.end, trial, failed)
+        return _build_release(unit, failed=failed)
 
     # -- time
 
@@ -302,3 +305,9 @@ class SlotSchedule:
         """Return for how many seconds the first unit has waited for its turn; 0.0: none waits."""
         since = self._waiting[0].waits_since if self._waiting else None
         return 0.0 if since is None else now - since
+
+
+def _build_release(unit: ServedUnit, *, failed: bool = False) -> UnitReleased:
+    run, topic = unit.place
+    trial = unit.trial_at is not None
+    return UnitReleased(run, topic, unit.serve.epoch, unit.next - 1, unit.end, trial, failed)

@@ -292,3 +292,19 @@ def test_the_end_closes_every_slot(slots: Slots) -> None:
         assert each.take() == [CloseSlot()]
     late, _ = slots.open(2)
     assert (late.take(), late.ended) == ([CloseSlot()], 1), "Spark has started its task again"
+
+
+def test_a_takeover_does_not_wait_for_the_slot_that_had_the_unit(slots: Slots) -> None:
+    """It may wait for a statement for ever. What it still writes is fenced."""
+    first, one = slots.open(1)
+    second, _ = slots.open(2)
+    slots.pool.serve_unit(serve())
+    slots.pool.serve_unit(serve("u"))
+    first.take()
+    second.take()
+    slots.pool.withdraw_unit(PLACE)
+    assert first.take() == [ReleaseUnit("r", "t")]
+    slots.pool.serve_unit(serve(epoch=8))
+    assert [*first.take(), *second.take()][-1] == serve(epoch=8)
+    slots.pool.take_answer(one, released(epoch=7))
+    assert slots.pool.is_held(PLACE), "the release is of the former fencing token"

@@ -307,3 +307,22 @@ def test_a_thread_that_waits_for_a_far_time_does_not_spin(
     slot.next(SlotReports)
     threading.Event().wait(0.2)
     assert len(looks) < 20
+
+
+def test_a_unit_goes_on_while_an_attempt_under_its_former_fencing_token_hangs(slot: Slot) -> None:
+    slot.pipeline.hang.add("t")
+    slot.serve("t")
+    until(lambda: "t" in slot.pipeline.running, what="the attempt")
+    slot.pipeline.hang.clear()
+    slot.runner.handle_command(ReleaseUnit("r", "t"))
+    slot.runner.handle_command(ServeUnit("r", "t", "s", 1, "id", 8, 9, 11))
+    assert slot.next(SlotReports).reports[0].epoch == 8
+    slot.follow("t", 11)
+    assert [(each.epoch, each.offset) for each in slot.next(SlotReports).reports] == [(8, 11)]
+    slot.pipeline.go.set()
+    assert slot.next(UnitReleased).epoch == 7
+    (unit,) = slot.runner._schedule.units
+    number = unit.follow_number
+    assert number is not None, "the end of the former attempt does not leave the topic"
+    slot.pipeline.take("t", number, [(12, b"x")])
+    assert slot.next(SlotReports).reports[0].offset == 12
