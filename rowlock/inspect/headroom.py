@@ -39,7 +39,7 @@ def measure_headroom(config: Config) -> tuple[list[Backlog], list[Finding]]:
 
 
 def _read_status(config: Config) -> Status:
-    reader = StatusReader(config)
+    reader = StatusReader(config, finds_lost_sources=False)  # `check` finds them itself
     try:
         return reader.read_status()
     finally:

@@ -152,8 +152,9 @@ class _SharedFacts:
 class StatusReader:
     """Reads the status repeatedly (`--watch`), over one Kafka client."""
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
+    def __init__(self, config: Config, *, finds_lost_sources: bool = True) -> None:
+        """`finds_lost_sources`: whether targets are asked for units of sources that Kafka does not know."""
+        self._config, self._finds_lost_sources = config, finds_lost_sources
         self._kafka = KafkaView(config.kafka)
         self._applied = AppliedReader(config, self._kafka, TopicSettings(config.kafka))
         self._placements = PlacementReader(config)
@@ -190,7 +191,8 @@ class StatusReader:
         assigned = self._kafka.read_topic_tables(list_sources_to_capture(self._config), partitions)
         expected = list_apply_units(self._config, partitions, assigned)
         problems = self._list_unreadable(marks) + self._split_topics(expected, partitions)
-        problems += self._list_lost_sources(marks, partitions)
+        if self._finds_lost_sources:
+            problems += self._list_lost_sources(marks, partitions)
         problems += self._list_unsupported_targets({unit.target for unit in expected})
         applied: list[AppliedUnit] = []
         unknown: list[ApplyUnitName] = []
@@ -221,7 +223,7 @@ class StatusReader:
             now_ms,
             tuple(sources.values()),
             ordered,
-            tuple(problems),
+            tuple(dict.fromkeys(problems)),  # of a target there may be two
             placement.versions,
         )
 
@@ -248,8 +250,8 @@ class StatusReader:
         them. Targets are only asked if a source has no watermark.
         """
         unseen = [name for name, mark in marks.items() if mark is None and not self._is_external(name)]
-        applied = self._applied.list_topics() if unseen else []
-        return [
+        applied, problems = self._applied.list_topics() if unseen else ([], [])
+        return problems + [
             f"{found.place}: {found.message}: {found.remedy}"
             for name in unseen
             for found in yield_emptied_kafka_findings(self._config, name, topics, applied)

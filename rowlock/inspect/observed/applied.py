@@ -4,7 +4,6 @@ rowlock/inspect/status.py.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import cast
@@ -102,20 +101,21 @@ class AppliedReader:
                 for each in found
             ]
 
-    def list_topics(self) -> list[tuple[str, str]]:
-        """Return (target, topic) of each unit that targets have, whether or not Kafka has its topic. Targets
-        that do not answer are left out.
+    def list_topics(self) -> tuple[list[tuple[str, str]], list[str]]:
+        """Return (target, topic) of each unit that targets have, whether or not Kafka has its topic; and the
+        problems of targets that do not answer.
         """
         found: list[tuple[str, str]] = []
+        problems: list[str] = []
         for target in sorted({options.target for options in self._config.pipelines.values()}):
             pipelines = [n for n, each in self._config.pipelines.items() if each.target == target]
-            with (
-                contextlib.suppress(CommandError),
-                target_session(self._config.targets[target], target, "status") as session,
-            ):
-                for pipeline in pipelines:
-                    found += ((target, topic) for topic in sorted(read_known_topics(session, pipeline)))
-        return found
+            try:
+                with target_session(self._config.targets[target], target, "status") as session:
+                    for pipeline in pipelines:
+                        found += ((target, topic) for topic in sorted(read_known_topics(session, pipeline)))
+            except CommandError as error:
+                problems.append(str(error))
+        return found, problems
 
     def _read_unit(
         self, session: UnitTarget, name: ApplyUnitName, known: set[str], topic_id: str, now_ms: int
