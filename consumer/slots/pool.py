@@ -177,9 +177,9 @@ class SlotPool:
             slot.link.end_stream()
             self._changed.notify_all()
             held = self._plan.list_units(number)
-            if held and number != OWN:
+            if number != OWN and not self._closing:
                 log.warning("slot lost", slot=slot.opened.number, host=slot.opened.host, units=len(held))
-                _kill_process(slot.opened)
+                _kill_process(slot.opened)  # it may hang, and Spark would wait for it
                 self._lost |= dict.fromkeys(held, slot.opened)
             self._carry_out(self._plan.lose_slot(number))
 

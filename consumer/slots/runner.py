@@ -159,11 +159,10 @@ class SlotRunner:
     # -- threads
 
     def _wake_thread(self) -> None:
-        """Let a thread take the next turn. Called with the mutex held."""
-        if self._idle or len(self._threads) >= USUAL_THREADS:
-            self._changed.notify_all()
-        else:
+        """Let a thread take the next turn, and the watch see new times. Called with the mutex held."""
+        if self._schedule.has_waiting and not self._idle and len(self._threads) < USUAL_THREADS:
             self._start_thread()
+        self._changed.notify_all()
 
     def _start_thread(self) -> None:
         if self._closing:
@@ -176,14 +175,32 @@ class SlotRunner:
         thread.start()
 
     def _watch_waits(self) -> None:
-        """Start a further thread when a unit has waited for its turn for too long."""
+        """Wake threads for units that are due by time, and start a further one when a unit has waited for its
+        turn for too long.
+        """
         with fault_ends_process(self._name), self._changed:
             while not self._closing:
-                self._changed.wait_for(lambda: self._closing or self._schedule.has_waiting)
+                self._await_waiting()
+                self._wake_thread()
                 self._changed.wait_for(lambda: self._closing, MAX_WAIT_S)
                 waited = self._schedule.measure_wait(time.monotonic())
                 if waited > MAX_WAIT_S and not self._idle and len(self._threads) < MAX_THREADS:
                     self._start_thread()
+
+    def _await_waiting(self) -> None:
+        """Wait until a unit waits for its turn, or the slot ends."""
+        while not self._closing:
+            now = time.monotonic()
+            self._schedule.queue_timed(now)
+            if self._schedule.has_waiting:
+                return
+            due = self._schedule.find_next_due()
+            self._changed.wait_for(
+                lambda due=due: (  # type: ignore[misc]  # mypy infers no type for it
+                    self._closing or self._schedule.has_waiting or self._schedule.find_next_due() != due
+                ),
+                None if due is None else max(0.0, due - now),
+            )
 
     def _run_attempts(self, number: int) -> None:
         with fault_ends_process(self._name):
@@ -209,12 +226,11 @@ class SlotRunner:
                 now = time.monotonic()
                 if (turn := self._schedule.take_turn(now)) is not None:
                     return turn
-                due = self._schedule.find_next_due()
                 is_surplus = self._idle > 0 and len(self._threads) > USUAL_THREADS
-                if self._closing or is_surplus or (now >= last and due is None):
+                if self._closing or is_surplus or now >= last:
                     return None
                 self._idle += 1
-                self._changed.wait(max(0.0, (last if due is None else due) - now))
+                self._changed.wait(last - now)
                 self._idle -= 1
 
     def _run_turn(self, turn: Turn, number: int, connections: dict[str, ConnectionCache]) -> None:
@@ -230,8 +246,7 @@ class SlotRunner:
             if any(isinstance(effect, UnitReleased) for effect in effects):
                 pipeline.forget_unit(turn.unit.serve)
             self._carry_out(effects)
-            if self._schedule.has_waiting:
-                self._wake_thread()
+            self._wake_thread()
             is_forgotten = run in self._forgotten
         if is_forgotten:
             self._close_forgotten()

@@ -239,12 +239,15 @@ class SlotSchedule:
 
     def take_turn(self, now: float) -> Turn | None:
         """Return the next attempt, which the caller runs; None if none is due."""
-        self._queue_timed(now)
+        self.queue_timed(now)
         while self._waiting:
             unit = self._waiting.popleft()
             unit.end_wait()
-            if self._units.get(unit.place) is unit and unit.has_work(now):
+            if self._units.get(unit.place) is not unit:
+                continue
+            if unit.has_work(now):
                 return unit.begin_turn()
+            self._queue_if_due(unit, now)  # what it waited for has been lost meanwhile, and it is due later
         return None
 
     def end_turn(self, turn: Turn, report: Report, end: int, now: float) -> list[SlotEffect]:
@@ -287,7 +290,14 @@ class SlotSchedule:
         elif (due := unit.find_due_time()) is not None:
             self._timed[unit.place] = due
 
-    def _queue_timed(self, now: float) -> None:
+    def is_forgotten(self, unit: ServedUnit) -> bool:
+        """Return whether nothing would ever bring an attempt at the unit. Never true; for tests."""
+        is_awaited = unit.waits_since is not None or unit.place in self._timed
+        has_nothing_to_do = unit.follow_number is not None and not unit.records and unit.trial_at is None
+        return not (unit.running or unit.releasing or is_awaited or has_nothing_to_do)
+
+    def queue_timed(self, now: float) -> None:
+        """Let the units that are due by time wait for their turn."""
         for place in [place for place, due in self._timed.items() if due <= now]:
             del self._timed[place]
             self._queue_if_due(self._units[place], now)

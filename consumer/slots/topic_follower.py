@@ -90,13 +90,13 @@ class TopicFollower:
                 self._read()
         except Exception:  # its topics are read by their units, which then follow them again
             log.exception("reader of new records failed")
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
         with self._changed:
             lost = self._numbers | {topic: number for topic, number, at in self._commands if at is not None}
             self._numbers, self._thread = {}, None
             self._commands.clear()
-        if self._consumer is not None:
-            self._consumer.close()
-            self._consumer = None
         for topic, number in lost.items():
             self._lose(topic, number)
 

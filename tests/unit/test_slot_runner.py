@@ -5,10 +5,12 @@ from __future__ import annotations
 import pickle
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from consumer.attempt.reports import Report
@@ -287,10 +289,7 @@ def test_threads_that_are_not_needed_any_more_end_with_their_connections(slot: S
         found |= {report.topic for report in slot.next(SlotReports).reports}
 
 
-def test_a_thread_that_waits_for_a_far_time_does_not_spin(
-    slot: Slot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "THREAD_IDLE_S", 0.0)
+def test_a_far_time_is_waited_for_without_spinning(slot: Slot, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[float] = []
     found = slot.runner._schedule.find_next_due
 
@@ -305,8 +304,61 @@ def test_a_thread_that_waits_for_a_far_time_does_not_spin(
     )  # fmt: skip
     slot.serve("t")
     slot.next(SlotReports)
-    threading.Event().wait(0.2)
-    assert len(looks) < 20
+    threading.Event().wait(0.3)
+    assert len(looks) < 40
+
+
+def test_a_unit_that_is_due_by_time_gets_a_thread_while_others_hang(slot: Slot) -> None:
+    for topic in ("slow1", "slow2"):
+        slot.pipeline.hang.add(topic)
+    slot.serve("t")
+    slot.next(SlotReports)
+    _, _, number = slot.pipeline.followed.get(timeout=LONG_S)
+    for topic in ("slow1", "slow2"):
+        slot.serve(topic)
+    until(lambda: slot.pipeline.running == {"slow1", "slow2"}, what="both threads blocked")
+    slot.pipeline.lose("t", number)
+    assert slot.next(SlotReports).reports[0].topic == "t"
+
+
+def test_a_unit_whose_topic_is_lost_while_it_waits_for_its_turn_is_applied(slot: Slot) -> None:
+    """It is due a moment later than its turn comes."""
+    slow = [f"slow{number}" for number in range(MAX_THREADS)]
+    slot.serve("t")
+    slot.next(SlotReports)
+    _, _, number = slot.pipeline.followed.get(timeout=LONG_S)
+    slot.pipeline.hang |= set(slow)
+    for topic in slow:
+        slot.serve(topic)
+    until(lambda: slot.pipeline.running == set(slow), what="all threads blocked")
+    slot.pipeline.take("t", number, [(11, b"x")])
+    slot.pipeline.lose("t", number)
+    slot.pipeline.go.set()
+    found: list[Report] = []
+    while not any(report.topic == "t" for report in found):
+        found += slot.next(SlotReports).reports
+
+
+def test_a_trial_is_due_in_time_although_threads_end(slot: Slot, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = [f"slow{number}" for number in range(MAX_THREADS)]
+    slot.pipeline.hang |= set(slow)
+    for topic in slow:
+        slot.serve(topic)
+    until(lambda: slot.pipeline.running == set(slow), what="all threads blocked")
+    tried: list[str] = []
+    whole = slot.pipeline.run_attempt
+
+    def run(turn: Turn, connections: Any) -> tuple[Report, int]:
+        report, end = whole(turn, connections)
+        tried.append(report.topic)
+        return msgspec.structs.replace(report, trial_in_s=0.0 if len(tried) > MAX_THREADS else 0.3), end
+
+    monkeypatch.setattr(slot.pipeline, "run_attempt", run)
+    slot.pipeline.go.set()
+    began = time.monotonic()
+    slot.serve("t")
+    until(lambda: len(tried) > MAX_THREADS, what="a trial")
+    assert time.monotonic() - began < 30
 
 
 def test_a_unit_goes_on_while_an_attempt_under_its_former_fencing_token_hangs(slot: Slot) -> None:

@@ -270,6 +270,9 @@ class World:
         if self.trouble and rng.random() < 0.1:
             actions = [self.cut, self.open_slot, lambda: self.notice(slot) if slot in self.lost else None]
         rng.choice(actions)()
+        for each in (*self.slots.values(), *self.lost):
+            for unit in each.schedule.units:
+                assert not each.schedule.is_forgotten(unit), "nothing would ever bring an attempt at it"
 
     def instruct(self) -> None:
         topic = self.rng.choice(TOPICS)
