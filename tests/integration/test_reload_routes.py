@@ -9,8 +9,8 @@ import pytest
 from rowlock.coordinator.control_view import find_living_leader
 from rowlock.processes.run import build_agent_name
 from schemas.config.model import load_config
-from tests.integration.test_reload import PATIENCE_S, ReloadedRun, by_command
-from tests.integration.test_reload import system as system
+from tests.kits.reloaded_run import PATIENCE_S, ReloadedRun, by_command
+from tests.kits.reloaded_run import system as system
 
 pytestmark = pytest.mark.timeout(1800)
 
