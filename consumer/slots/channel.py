@@ -11,8 +11,7 @@ import hmac
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 import msgspec
@@ -32,31 +31,13 @@ from consumer.slots.messages import (
 )
 from consumer.slots.pool import SlotPool
 from consumer.slots.runner import SlotRunner
+from schemas.io.grpc_settings import DaemonThreadExecutor, Keepalive
 
 log = structlog.get_logger(__name__)
 
 METHOD = "/rowlock.slots.v1.Slots/Serve"
 TOKEN = "rowlock-slot-token"  # noqa: S105  # a name
-PING_S, LOST_S = 1.0, 3.0
-"""Interval in seconds between two pings, and how long an answer may take before the connection is lost."""
-MAX_STREAM_MESSAGE = 16 << 20
-
-T = TypeVar("T")
-
-
-def build_options() -> list[tuple[str, int]]:
-    return [
-        ("grpc.keepalive_time_ms", int(PING_S * 1000)),
-        ("grpc.keepalive_timeout_ms", int(LOST_S * 1000)),
-        ("grpc.http2.ping_timeout_ms", int(LOST_S * 1000)),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.max_pings_without_data", 0),
-        ("grpc.http2.min_ping_interval_without_data_ms", int(PING_S * 1000)),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 50),
-        ("grpc.http2.max_ping_strikes", 0),
-        ("grpc.max_receive_message_length", MAX_STREAM_MESSAGE),
-        ("grpc.max_send_message_length", MAX_STREAM_MESSAGE),
-    ]
+KEEPALIVE = Keepalive(every=1.0, timeout=3.0)
 
 
 class _Outbox:
@@ -95,7 +76,9 @@ class SlotServer:
 
     def __init__(self, pool: SlotPool, certificate: SlotCertificate, token: str, listen: str = "127.0.0.1:0"):
         self._pool, self._token = pool, token
-        self._server: grpc.Server = grpc.server(_ThreadPerStream(), options=build_options())
+        self._server: grpc.Server = grpc.server(
+            DaemonThreadExecutor("slot stream"), options=KEEPALIVE.build_server_options()
+        )
         self._server.add_generic_rpc_handlers((_Handler(self._serve_stream),))
         credentials = grpc.ssl_server_credentials([(certificate.key, certificate.pem)])
         self.port = int(self._server.add_secure_port(listen, credentials))
@@ -148,34 +131,12 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has no typ
         return self._handler if details.method == METHOD else None
 
 
-class _ThreadPerStream(Executor):
-    """Starts a daemon thread for every stream: streams last, and must not keep the process alive."""
-
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        future: Future[T] = Future()
-
-        def run() -> None:
-            future.set_running_or_notify_cancel()
-            try:
-                future.set_result(fn(*args, **kwargs))
-            except BaseException as error:  # noqa: BLE001  # as in every executor: gRPC reads the future
-                future.set_exception(error)
-
-        threading.Thread(target=run, name="slot stream", daemon=True).start()
-        return future
-
-
 def serve_slot(number: int, address: str, certificate: bytes, token: str) -> None:
     """Run the slot `number` until the apply process closes it.
 
     Raises grpc.RpcError if the stream is refused or lost. The slot's attempts have ended then.
     """
-    options = [
-        *build_options(),
-        ("grpc.ssl_target_name_override", NAME),
-        ("grpc.enable_http_proxy", 0),
-        ("grpc.enable_retries", 0),
-    ]
+    options = [*KEEPALIVE.build_client_options(), ("grpc.ssl_target_name_override", NAME)]
     outbox = _Outbox()
     outbox.put(describe_slot(number))
     with grpc.secure_channel(address, grpc.ssl_channel_credentials(certificate), options) as channel:

@@ -18,7 +18,7 @@ import grpc
 import structlog
 
 from coordinator.core.messages import Down, Up
-from coordinator.transport.channel import Keepalive, open_channel
+from coordinator.transport.channel import open_channel
 from coordinator.transport.client_stream import ClientStream
 from coordinator.transport.events import LeaderInfo
 from coordinator.transport.leader_search import Caller, LeaderSearch, ask_leader
@@ -26,6 +26,7 @@ from coordinator.transport.leader_search import describe_call_error as failure
 from coordinator.transport.security import Security
 from coordinator.transport.wire import FromLeader, NotLeader, Opening, Serving, WireError, decode_leader_frame
 from schemas.backoff import pause_after
+from schemas.io.grpc_settings import Keepalive
 
 __all__ = ["ClientTiming", "HeartbeatClient", "LeaderInfo", "Security", "ask_leader"]
 

@@ -18,7 +18,7 @@ import structlog
 from coordinator.core.messages import DispatchResponse, Down
 from coordinator.transport import security as certificates
 from coordinator.transport.callers import CallerCheck
-from coordinator.transport.channel import ASK_LEADER, HEARTBEAT_METHOD, DaemonThreadExecutor, Keepalive
+from coordinator.transport.channel import ASK_LEADER, HEARTBEAT_METHOD
 from coordinator.transport.events import (
     LeaderInfo,
     MessagesArrived,
@@ -41,6 +41,7 @@ from coordinator.transport.wire import (
     encode_frame,
     put_leader,
 )
+from schemas.io.grpc_settings import DaemonThreadExecutor, Keepalive
 
 __all__ = [
     "HeartbeatServer",
@@ -93,10 +94,9 @@ class HeartbeatServer:
 
     def start(self) -> int:
         """Start serving, and return the port. Raises OSError if the address is not available."""
-        options = [("grpc.so_reuseport", 0), *self._keepalive.build_options()]
         server = grpc.server(
             DaemonThreadExecutor(f"heartbeat-{self._name}"),
-            options=options,
+            options=self._keepalive.build_server_options(),
             maximum_concurrent_rpcs=self._most_calls,
         )
         server.add_generic_rpc_handlers(

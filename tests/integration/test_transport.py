@@ -26,7 +26,6 @@ from coordinator.transport.channel import (
     ASK_LEADER,
     HEARTBEAT_METHOD,
     SERVICE,
-    DaemonThreadExecutor,
     open_channel,
 )
 from coordinator.transport.client import ClientTiming
@@ -40,6 +39,7 @@ from coordinator.transport.events import (
 from coordinator.transport.leader_search import ask_leader
 from coordinator.transport.server import HeartbeatServer
 from coordinator.transport.wire import NotLeader, Opening, Serving, decode_leader_frame, encode_frame
+from schemas.io.grpc_settings import DaemonThreadExecutor
 from schemas.units import UnitOperation, UnitPhase
 from tests.kits.transport import PATIENT, QUICK, RecordingServer, calling, serving, threads_of, until
 from tests.servers.proxy import TcpProxy

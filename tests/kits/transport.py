@@ -17,7 +17,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from coordinator.core.messages import Down, Header, Heartbeat
-from coordinator.transport.channel import Keepalive
 from coordinator.transport.client import ClientTiming, HeartbeatClient
 from coordinator.transport.events import (
     LeaderInfo,
@@ -28,6 +27,7 @@ from coordinator.transport.events import (
 )
 from coordinator.transport.security import Security
 from coordinator.transport.server import HeartbeatServer
+from schemas.io.grpc_settings import Keepalive
 
 #: Quick enough for tests, slow enough for a busy machine.
 QUICK = ClientTiming(

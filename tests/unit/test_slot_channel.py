@@ -186,7 +186,7 @@ def test_a_server_that_goes_away_ends_the_slot_with_an_error(
 def test_what_is_no_slot_is_refused(
     pool: Pool, server: SlotServer, certificate: SlotCertificate, raw: bytes
 ) -> None:
-    options = [*channel.build_options(), ("grpc.ssl_target_name_override", channel.NAME)]
+    options = [*channel.KEEPALIVE.build_client_options(), ("grpc.ssl_target_name_override", channel.NAME)]
     credentials = grpc.ssl_channel_credentials(certificate.pem)
     with grpc.secure_channel(f"127.0.0.1:{server.port}", credentials, options) as stranger:
         call: Any = stranger.stream_stream(channel.METHOD)(iter([raw]), metadata=((channel.TOKEN, "secret"),))
