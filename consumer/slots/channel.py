@@ -92,7 +92,7 @@ class SlotServer:
     def _serve_stream(self, frames: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """Write commands until the stream ends, in gRPC's thread; answers are read in another one."""
         given = dict(context.invocation_metadata()).get(TOKEN, "")
-        if not hmac.compare_digest(str(given), self._token):
+        if not hmac.compare_digest(str(given).encode(), self._token.encode()):
             log.warning("slot refused: it does not know the token", peer=context.peer())
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "the slot's token is not that of this process")
         try:
@@ -104,23 +104,29 @@ class SlotServer:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a stream begins with SlotOpened")
             return
         link = _StreamLink()
-        number = self._pool.open_slot(link, opened)
-        if not context.add_callback(lambda: self._pool.lose_slot(number)):
-            self._pool.lose_slot(number)
+        with fault_ends_process("slot stream"):  # gRPC would log an error, and the slot's units stand still
+            number = self._pool.open_slot(link, opened)
+        if not context.add_callback(lambda: self._lose_slot(number)):
+            self._lose_slot(number)
         threading.Thread(
             target=self._read_answers, args=(number, frames), name=f"slot {number}", daemon=True
         ).start()
         yield from link.outbox.yield_messages()
 
     def _read_answers(self, number: int, frames: Iterator[bytes]) -> None:
-        try:
-            for raw in frames:
-                self._pool.take_answer(number, decode_slot_answer(raw))
-        except grpc.RpcError:
-            pass  # the connection is lost, which is found out below
-        except msgspec.DecodeError as error:
-            log.error("message of a slot not readable", slot=number, error=str(error))
-        self._pool.lose_slot(number)
+        with fault_ends_process("slot stream"):
+            try:
+                for raw in frames:
+                    self._pool.take_answer(number, decode_slot_answer(raw))
+            except grpc.RpcError:
+                pass  # the connection is lost, which is found out below
+            except msgspec.DecodeError as error:
+                log.error("message of a slot not readable", slot=number, error=str(error))
+            self._pool.lose_slot(number)
+
+    def _lose_slot(self, number: int) -> None:
+        with fault_ends_process("slot stream"):
+            self._pool.lose_slot(number)
 
 
 class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has no types

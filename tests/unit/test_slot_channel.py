@@ -14,6 +14,7 @@ from consumer.attempt.reports import LaneFigures, Report
 from consumer.slots import channel
 from consumer.slots.certificate import SlotCertificate, make_certificate
 from consumer.slots.channel import SlotServer, serve_slot
+from consumer.slots.faults import FAULT_EXIT_CODE
 from consumer.slots.messages import (
     CloseSlot,
     ReleaseUnit,
@@ -205,6 +206,40 @@ def test_a_message_that_cannot_be_read_loses_the_slot(
         Runner.made[0].answer(UnitReleased("r", "t", 1, 1, 1))
         pool.wait_until(lambda: pool.lost == [1])
     slot.join(LONG_S)
+
+
+@pytest.mark.parametrize("method", ["open_slot", "take_answer", "lose_slot"])
+def test_an_error_of_the_program_in_a_stream_ends_the_process(
+    pool: Pool,
+    server: SlotServer,
+    certificate: SlotCertificate,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+) -> None:
+    """Otherwise the stream would stay open without a reader, and the slot's units would stand still."""
+    codes = list[int]()
+    ended = threading.Event()
+
+    def end_process(code: int) -> None:
+        codes.append(code)
+        ended.set()
+
+    def fail(*_arguments: object) -> int:
+        raise KeyError(method)
+
+    monkeypatch.setattr("os._exit", end_process)
+    monkeypatch.setattr(pool, method, fail)
+    with capture_logs() as logs:
+        slot = Served(server, certificate)
+        if method != "open_slot":
+            pool.wait_until(lambda: pool.opened)
+            Runner.made[0].answer(UnitReleased("r", "t", 1, 1, 1))
+            pool.opened[0][0].send_command(CloseSlot())
+        assert ended.wait(LONG_S)
+    server.close()
+    slot.join(LONG_S)
+    assert set(codes) == {FAULT_EXIT_CODE}
+    assert any(line["event"] == "process ends: internal error" for line in logs)
 
 
 def test_settings_are_not_shown_in_a_traceback() -> None:
