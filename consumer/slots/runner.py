@@ -147,12 +147,12 @@ class SlotRunner:
     # -- records
 
     def _take_records(self, run: str, topic: str, number: int, records: RecordSlice) -> None:
-        with self._changed:
+        with fault_ends_process(self._name), self._changed:
             self._carry_out(self._schedule.add_records((run, topic), number, records, time.monotonic()))
             self._wake_thread()
 
     def _lose_records(self, run: str, topic: str, number: int) -> None:
-        with self._changed:
+        with fault_ends_process(self._name), self._changed:
             self._carry_out(self._schedule.lose_records((run, topic), number, time.monotonic()))
             self._wake_thread()
 

@@ -11,6 +11,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from consumer.attempt.readers.reader import RecordSlice
+from consumer.slots.faults import fault_ends_process
 from schemas.io.kafka_clients import build_client_settings, open_consumer, reads_by_offset
 
 log = structlog.get_logger(__name__)
@@ -83,6 +84,11 @@ class TopicFollower:
     # -- the reader's thread
 
     def _run(self) -> None:
+        with fault_ends_process(self._name):
+            self._read_until_end()
+
+    def _read_until_end(self) -> None:
+        """Read until the end or an error, after which no topic is followed any more."""
         try:
             self._consumer = open_consumer(self._settings)
             while not self._closing:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 import structlog
 
+log = structlog.get_logger("kafka")
+
 REPEAT_S = 60.0
 """Seconds between two lines about the same outage."""
 BROKER_PROBE_S = 2.0
@@ -95,6 +97,10 @@ class BrokerOutages:
             return self._outages.pop(broker).build_last_note(now)
         return self._outages[broker].record_silence(now)
 
+    def forget_broker(self, broker: str) -> None:
+        """Forget an outage: the next line about the broker is logged."""
+        del self._outages[broker]
+
 
 class OutageWatch:
     """Watches the outages of one Kafka's brokers, for all clients of this process. While a broker is away, a
@@ -130,7 +136,13 @@ class OutageWatch:
                 self._ask_broker(broker)
 
     def _ask_broker(self, broker: str) -> None:
-        answers = self._probe(broker)
+        try:
+            answers = self._probe(broker)
+        except Exception:  # the client's lines are then all that is known
+            log.exception("kafka broker cannot be asked", broker=broker)
+            with self._lock:
+                self._outages.forget_broker(broker)
+            return
         with self._lock:
             note = self._outages.record_answer(broker, time.monotonic(), answers=answers)
         if note is not None:
@@ -138,7 +150,6 @@ class OutageWatch:
 
 
 def _log_note(note: OutageNote) -> None:
-    log = structlog.get_logger("kafka")
     if note.error:
         log.warning("kafka broker does not answer", broker=note.broker, away_s=note.away_s, error=note.error)
     else:

@@ -123,6 +123,21 @@ def test_a_watch_asks_until_the_broker_answers() -> None:
     assert [each["event"] for each in logs][2:] == [line()]
 
 
+def test_a_broker_that_cannot_be_asked_has_its_lines_logged() -> None:
+    """Otherwise the watch would end, and nothing would be logged about this broker ever after."""
+
+    def fail(_: str) -> bool:
+        raise RuntimeError("no thread left")
+
+    watch = OutageWatch(fail, pause_s=0.01)
+    logger = make_librdkafka_logger(is_logged=watch.record_line)
+    with capture_logs() as logs:
+        for _ in range(2):
+            logger.log(logging.ERROR, "%s", line())
+            until(lambda: watch._thread is None, "the end of the watch", 30)
+    assert [each["event"] for each in logs] == [line(), "kafka broker cannot be asked"] * 2
+
+
 def test_a_client_of_a_broker_that_is_away_logs_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_clients, "_WATCHES", {})
     with socket.create_server(("127.0.0.1", 0)) as taken:

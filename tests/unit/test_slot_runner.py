@@ -12,10 +12,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from consumer.attempt.reports import Report
 from consumer.slots import report_outbox
 from consumer.slots import runner as module
+from consumer.slots.faults import FAULT_EXIT_CODE
 from consumer.slots.messages import (
     CloseSlot,
     ForgetPipeline,
@@ -378,3 +380,20 @@ def test_a_unit_goes_on_while_an_attempt_under_its_former_fencing_token_hangs(sl
     assert number is not None, "the end of the former attempt does not leave the topic"
     slot.pipeline.take("t", number, [(12, b"x")])
     assert slot.next(SlotReports).reports[0].offset == 12
+
+
+@pytest.mark.parametrize("call", ["take", "lose"])
+def test_an_error_of_the_program_on_new_records_ends_the_process(
+    slot: Slot, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """The reader takes errors for those of Kafka, and would go on with a schedule in an unknown state."""
+    codes: list[int] = []
+    monkeypatch.setattr("os._exit", codes.append)
+    monkeypatch.setattr(slot.runner._schedule, "add_records", lambda *_: 1 // 0)
+    monkeypatch.setattr(slot.runner._schedule, "lose_records", lambda *_: 1 // 0)
+    with capture_logs():
+        if call == "take":
+            slot.pipeline.take("t", 1, [(9, b"x")])
+        else:
+            slot.pipeline.lose("t", 1)
+    assert codes == [FAULT_EXIT_CODE]

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.slots import topic_follower as module
+from consumer.slots.faults import FAULT_EXIT_CODE
 from consumer.slots.topic_follower import TopicFollower, build_follower_settings
 from tests.kits.waiting import until
 
@@ -159,6 +160,21 @@ def test_a_reader_that_fails_gives_all_its_topics_back(followed: Followed, fatal
     until(
         lambda: followed.consumer is not broken and followed.consumer.assigned == {"t": 6}, what="another one"
     )
+
+
+def test_a_reader_that_cannot_end_ends_the_process(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise no thread would read its topics, and their units would stand still."""
+    codes: queue.SimpleQueue[int] = queue.SimpleQueue()
+    monkeypatch.setattr("os._exit", codes.put)
+    followed.reader.follow_topic("t", 5, 1)
+    until(lambda: Consumer.made and followed.consumer.assigned == {"t": 5}, what="the topic")
+    followed.consumer.waiting.put(ValueError("odd"))
+    with capture_logs(), monkeypatch.context() as patch:
+        patch.setattr(followed.consumer, "close", lambda: 1 // 0)
+        assert codes.get(timeout=LONG_S) == FAULT_EXIT_CODE
+    followed.consumer.close()
 
 
 def test_its_settings_are_its_own() -> None:
