@@ -8,6 +8,7 @@ is created for each call, which is rare or long; a cached one would keep an idle
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -45,14 +46,9 @@ def read_range(options: dict[str, Any], topic: str, start: int, upto: int) -> It
     Raises CopyNeededError if retention has deleted `start`, TransientError if the broker does not
     answer.
     """
-    consumer = _make_consumer(options, topic)
-    try:
-        check_start(consumer, topic, start)
+    with _open_consumer(options, topic) as consumer:
+        _check_start(consumer, topic, start)
         yield from _read_assigned(consumer, topic, start, upto)
-    except KafkaException as error:
-        raise TransientError(f"{topic}: Kafka: {error}") from error
-    finally:
-        consumer.close()
 
 
 def _read_assigned(consumer: Any, topic: str, start: int, upto: int) -> Iterator[list[TopicRecord]]:
@@ -80,17 +76,10 @@ def read_new_records(
 
     `note_end` receives the topic's next offset. Raises as `read_range`.
     """
-    consumer = _make_consumer(options, topic)
-    try:
-        low, high = _fetch_bounds(consumer, topic)
-        if (error := find_offset_problem(topic, start, low, high)) is not None:
-            raise error
-        note_end(high)
-        yield from _read_assigned(consumer, topic, start, min(high, start + most))
-    except KafkaException as error:
-        raise TransientError(f"{topic}: Kafka: {error}") from error
-    finally:
-        consumer.close()
+    with _open_consumer(options, topic) as consumer:
+        end = _check_start(consumer, topic, start)
+        note_end(end)
+        yield from _read_assigned(consumer, topic, start, min(end, start + most))
 
 
 def read_rest(options: dict[str, Any], topic: str, start: int) -> Iterator[list[TopicRecord]]:
@@ -98,13 +87,8 @@ def read_rest(options: dict[str, Any], topic: str, start: int) -> Iterator[list[
 
     Raises TransientError.
     """
-    consumer = _make_consumer(options, topic)
-    try:
+    with _open_consumer(options, topic) as consumer:
         low, high = _fetch_bounds(consumer, topic)
-    except KafkaException as error:
-        raise TransientError(f"{topic}: Kafka: {error}") from error
-    finally:
-        consumer.close()
     if max(start, low) < high:
         yield from read_range(options, topic, max(start, low), high)
 
@@ -119,11 +103,19 @@ def _fetch_bounds(consumer: Any, topic: str) -> tuple[int, int]:
     return low, high
 
 
-def _make_consumer(options: dict[str, Any], topic: str) -> Any:
+@contextmanager
+def _open_consumer(options: dict[str, Any], topic: str) -> Iterator[Any]:
+    """Open a consumer for one read. Raises TransientError for any error of Kafka until its end."""
     try:
-        return open_consumer(options)
+        consumer = open_consumer(options)
     except KafkaException as error:
         raise TransientError(f"{topic}: the Kafka client cannot be created: {error}") from error
+    try:
+        yield consumer
+    except KafkaException as error:
+        raise TransientError(f"{topic}: Kafka: {error}") from error
+    finally:
+        consumer.close()
 
 
 def _collect_records(messages: Sequence[Any], topic: str) -> tuple[list[TopicRecord], bool]:
@@ -141,11 +133,14 @@ def _collect_records(messages: Sequence[Any], topic: str) -> tuple[list[TopicRec
     return records, False
 
 
-def check_start(consumer: Any, topic: str, start: int) -> None:
-    """Raise CopyNeededError if the topic begins after `start`, UnitStoppedError if it ends before `start`."""
+def _check_start(consumer: Any, topic: str, start: int) -> int:
+    """Return the topic's next offset. Raises CopyNeededError if the topic begins after `start`,
+    UnitStoppedError if it ends before `start`.
+    """
     low, high = _fetch_bounds(consumer, topic)
     if (error := find_offset_problem(topic, start, low, high)) is not None:
         raise error
+    return high
 
 
 def find_offset_problem(topic: str, start: int, low: int, high: int) -> UnitStoppedError | None:
