@@ -92,6 +92,26 @@ class UnitProblems:
             self._status.write_problem(*describe_drift(topic, rows))
 
 
+def build_serve_unit(run: str, placed: PlaceUnit, *, copy_at: int | None, only_here: bool) -> ServeUnit:
+    """Return the command by which a slot serves a unit after its takeover."""
+    unit, taken = placed.unit, placed.taken
+    return ServeUnit(
+        run=run,
+        topic=unit.topic,
+        source=unit.source,
+        assignment=unit.assignment,
+        topic_id=unit.topic_id,
+        epoch=taken.epoch,
+        offset=taken.offset,
+        end=taken.end,
+        real=unit.real,
+        was=taken.was,
+        copy_at=copy_at,
+        trial=taken.trial,
+        only_here=only_here,
+    )
+
+
 class PipelineSlots:
     """The slots of this process, for the units of one pipeline. `put_event` receives what slots report."""
 
@@ -109,24 +129,8 @@ class PipelineSlots:
 
     def place_unit(self, effect: PlaceUnit, copy_at: int | None) -> None:
         """Let a slot apply a unit. `copy_at`: see UnitSpec."""
-        unit, taken = effect.unit, effect.taken
-        self._pool.serve_unit(
-            ServeUnit(
-                self._run,
-                unit.topic,
-                unit.source,
-                unit.assignment,
-                unit.topic_id,
-                taken.epoch,
-                taken.offset,
-                taken.end,
-                unit.real,
-                taken.was,
-                copy_at,
-                taken.trial,
-                self._pipeline.batches,
-            )
-        )
+        batches = self._pipeline.batches
+        self._pool.serve_unit(build_serve_unit(self._run, effect, copy_at=copy_at, only_here=batches))
 
     def use_target(self, target: TargetConfig) -> None:
         """Let slots connect with these settings from now on, which differ in secrets alone."""
@@ -154,7 +158,7 @@ class PipelineSlots:
         self._put_event(SlotLost(topic, epoch))
 
     def close(self) -> None:
-        """Forget the pipeline. Its units have been released."""
+        """Forget the pipeline. Its units have been withdrawn and fenced."""
         self._pool.forget_pipeline(self._run)
 
 

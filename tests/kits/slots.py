@@ -5,10 +5,11 @@ from __future__ import annotations
 import queue
 
 from consumer.attempt.reports import Report
-from consumer.slots.messages import ServeUnit, SlotAnswer, SlotReports, UsePipeline
+from consumer.process.effect_runner import build_serve_unit
+from consumer.slots.messages import SlotAnswer, SlotReports, UsePipeline
 from consumer.slots.pipeline import PipelineSettings
 from consumer.slots.runner import SlotRunner
-from consumer.units.messages import UnitTakenOver
+from consumer.units.messages import PlaceUnit, UnitTakenOver
 from consumer.units.unit import UnitRef
 
 LONG_S = 120.0
@@ -21,19 +22,7 @@ def apply_here(settings: PipelineSettings, unit: UnitRef, taken: UnitTakenOver) 
     runner = SlotRunner(answers.put)
     runner.handle_command(UsePipeline("r", settings.encode()))
     runner.handle_command(
-        ServeUnit(
-            "r",
-            unit.topic,
-            unit.source,
-            unit.assignment,
-            unit.topic_id,
-            taken.epoch,
-            taken.offset,
-            taken.end,
-            unit.real,
-            taken.was,
-            trial=taken.trial,
-        )
+        build_serve_unit("r", PlaceUnit(unit, taken), copy_at=None, only_here=settings.batches)
     )
     reports: list[Report] = []
     try:
