@@ -66,8 +66,8 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     events of this attempt, the last ones quarantined. `displaced`: rows of other keys that made room for
     them (drift). `commit_ts_ms`: source commit time of the last applied event (0: unknown). `position`:
     source position of the lowest lane. `copy`: the copy that would resolve a stop. `lanes`: of this attempt.
-    `trial_in_s`: seconds after which quarantined keys are to be tried
-    although no further record has come, or passed ranges of a key sweep compared; 0: none waits for that.
+    `trial_in_s`: seconds after which quarantined keys are to be tried although no further record has come,
+    or passed ranges of a key sweep compared; 0: none waits for that.
     """
 
     topic: str = msgspec.field(name="topic")

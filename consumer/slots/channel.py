@@ -50,7 +50,7 @@ class _Outbox:
         self._messages.put(message)
 
     def end(self) -> None:
-        """End the stream behind what waits."""
+        """End the stream after what waits."""
         self._messages.put(None)
 
     def yield_messages(self) -> Iterator[bytes]:

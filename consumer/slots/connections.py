@@ -1,4 +1,4 @@
-"""The connections of one thread of a slot to one target."""
+"""The connections to one target of one thread of a slot, or of one operation on a unit."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class UnitReleased(msgspec.Struct, frozen=True, tag="released"):
     trial: bool = msgspec.field(name="trial", default=False)
     """See ServeUnit."""
     failed: bool = msgspec.field(name="failed", default=False)
-    """Whether an attempt failed, which its report says; only another takeover continues the unit."""
+    """Whether an attempt failed, as its report shows; only another takeover continues the unit."""
 
 
 class SlotReports(msgspec.Struct, frozen=True, tag="reports"):

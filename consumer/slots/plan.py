@@ -4,7 +4,7 @@ A unit is in at most one slot under one fencing token. It moves to another slot 
 released it. After a takeover, which has raised its fencing token, it is given to a slot at once: the former
 one may be lost, or wait for ever for a statement, and what it still writes is rolled back.
 
-Units are in the apply process's own slot only while no other one is open, or if their target wants it.
+Units are in the apply process's own slot only while no other one is open, or if it alone may serve them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from consumer.slots.messages import ReleaseUnit, ServeUnit, SlotCommand, UnitPlace, UnitReleased
 
-BEHIND = 5_000
-"""Number of events left from which on a unit counts as behind. Such a unit can keep a slot busy."""
+LAG_EVENTS = 5_000
+"""A unit lags if it has more events left than these. Such a unit can keep a slot busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +58,19 @@ class _Holding:
 class _PlannedUnit:
     """A unit that is to be served, or that a slot still has."""
 
-    wanted: ServeUnit | None = None
-    """How it is to be served; None: it is to be released."""
+    serve: ServeUnit | None = None
+    """The command by which a slot is to serve it; None: it is to be released."""
     held: _Holding | None = None
-    behind: bool = False
+    lags: bool = False
 
-    def set_wanted(self, wanted: ServeUnit | None) -> None:
-        """Set how the unit is to be served."""
-        self.wanted = wanted
+    def set_serve(self, serve: ServeUnit | None) -> None:
+        """Set the command by which a slot is to serve the unit."""
+        self.serve = serve
 
-    def set_behind(self, left: int) -> bool:
-        """Note how many events are left; return whether the unit has fallen behind with them."""
-        was, self.behind = self.behind, left > BEHIND
-        return self.behind and not was
+    def set_left(self, left: int) -> bool:
+        """Set how many events are left; return whether the unit lags since now."""
+        lagged, self.lags = self.lags, left > LAG_EVENTS
+        return self.lags and not lagged
 
     def give_to(self, slot: int, epoch: int) -> None:
         """Note that the slot gets the unit."""
@@ -80,9 +80,9 @@ class _PlannedUnit:
         """Note that no slot has the unit."""
         self.held = None
 
-    def is_wanted_as(self, epoch: int) -> bool:
+    def is_served_under(self, epoch: int) -> bool:
         """Return whether the unit is to be served under `epoch`, and not under a later fencing token."""
-        return self.wanted is not None and self.wanted.epoch == epoch
+        return self.serve is not None and self.serve.epoch == epoch
 
 
 @dataclass(slots=True)
@@ -119,22 +119,22 @@ class SlotPlan:
             unit = self._units[place]
             epoch = unit.held.epoch if unit.held is not None else 0
             unit.take_away()
-            if unit.is_wanted_as(epoch):
-                unit.set_wanted(None)
+            if unit.is_served_under(epoch):
+                unit.set_serve(None)
                 out.append(UnitLost(place, epoch))
             self._keep_or_forget(place, unit)
         return [*out, *self._place_homeless()]
 
     # -- units
 
-    def serve_unit(self, wanted: ServeUnit) -> list[PlanEffect]:
+    def serve_unit(self, serve: ServeUnit) -> list[PlanEffect]:
         """Let a slot serve a unit after its takeover. A slot that had it before is asked to release it, and
         not waited for.
         """
-        place = wanted.place
+        place = serve.place
         unit = self._units.setdefault(place, _PlannedUnit())
-        unit.set_wanted(wanted)
-        unit.set_behind(wanted.end - wanted.offset)
+        unit.set_serve(serve)
+        unit.set_left(serve.end - serve.offset)
         out = self._release(place, unit)
         if unit.held is not None:
             self._slots[unit.held.slot].discard(place)
@@ -147,7 +147,7 @@ class SlotPlan:
         unit = self._units.get(place)
         if unit is None:
             return []
-        unit.set_wanted(None)
+        unit.set_serve(None)
         if unit.held is not None:
             return self._release(place, unit)
         self._keep_or_forget(place, unit)
@@ -161,21 +161,21 @@ class SlotPlan:
             return []
         self._slots[slot].discard(place)
         unit.take_away()
-        if unit.wanted is not None and unit.is_wanted_as(released.epoch):
-            unit.set_wanted(None if released.failed else _continue_after(unit.wanted, released))
+        if unit.serve is not None and unit.is_served_under(released.epoch):
+            unit.set_serve(None if released.failed else _continue_after(unit.serve, released))
         self._keep_or_forget(place, unit)
         return self._place_homeless()
 
     def record_left(self, slot: int, place: UnitPlace, left: int) -> list[PlanEffect]:
-        """Record how many events a unit has left. If its slot has another unit that is behind, and another
-        slot has none, the unit moves there.
+        """Record how many events a unit has left. If it lags from now on, and its slot has another unit
+        that lags, while another slot has none, the unit moves there.
         """
         unit = self._units.get(place)
-        if unit is None or self.get_slot(place) != slot or unit.wanted is None:
+        if unit is None or self.get_slot(place) != slot or unit.serve is None:
             return []
-        if not unit.set_behind(left) or slot == self.own:
+        if not unit.set_left(left) or slot == self.own:
             return []
-        busy = {each: self._count_behind(each) for each in self._list_candidates(unit.wanted)}
+        busy = {each: self._count_lagging(each) for each in self._list_candidates(unit.serve)}
         if busy.get(slot, 0) > 1 and min(busy.values()) == 0:
             return self._release(place, unit)
         return []
@@ -187,7 +187,7 @@ class SlotPlan:
 
     def _keep_or_forget(self, place: UnitPlace, unit: _PlannedUnit) -> None:
         """Let a unit without a slot wait for one if it is to be served, otherwise forget it."""
-        if unit.wanted is not None:
+        if unit.serve is not None:
             self._homeless[place] = None
             return
         self._homeless.pop(place, None)
@@ -195,28 +195,28 @@ class SlotPlan:
 
     # -- the choice of a slot
 
-    def _list_candidates(self, wanted: ServeUnit) -> list[int]:
+    def _list_candidates(self, serve: ServeUnit) -> list[int]:
         """Return the slots that may serve a unit."""
         others = [slot for slot in self._slots if slot != self.own]
-        if wanted.only_here or not others:
+        if serve.only_here or not others:
             return [self.own] if self.own in self._slots else []
         return others
 
-    def _count_behind(self, slot: int) -> int:
-        return sum(self._units[place].behind for place in self._slots[slot])
+    def _count_lagging(self, slot: int) -> int:
+        return sum(self._units[place].lags for place in self._slots[slot])
 
     def _place_homeless(self) -> list[PlanEffect]:
         out: list[PlanEffect] = []
         for place in list(self._homeless):
             unit = self._units[place]
-            if unit.wanted is None or not (candidates := self._list_candidates(unit.wanted)):
+            if unit.serve is None or not (candidates := self._list_candidates(unit.serve)):
                 continue
-            by_behind: Callable[[int], int] = self._count_behind if unit.behind else lambda _slot: 0
-            slot = min(candidates, key=lambda each: (by_behind(each), len(self._slots[each]), each))
+            by_lag: Callable[[int], int] = self._count_lagging if unit.lags else lambda _slot: 0
+            slot = min(candidates, key=lambda each: (by_lag(each), len(self._slots[each]), each))
             self._slots[slot].add(place)
             del self._homeless[place]
-            unit.give_to(slot, unit.wanted.epoch)
-            out.append(SendCommand(slot, unit.wanted))
+            unit.give_to(slot, unit.serve.epoch)
+            out.append(SendCommand(slot, unit.serve))
         return out
 
     def _balance_units(self) -> list[PlanEffect]:
@@ -230,19 +230,19 @@ class SlotPlan:
         return self._release_all([*sorted(movable), *surplus])
 
     def _is_movable(self, place: UnitPlace) -> bool:
-        wanted = self._units[place].wanted
-        return wanted is not None and not wanted.only_here
+        serve = self._units[place].serve
+        return serve is not None and not serve.only_here
 
     def _release_all(self, places: Iterable[UnitPlace]) -> list[PlanEffect]:
         return [effect for place in places for effect in self._release(place, self._units[place])]
 
 
-def _continue_after(wanted: ServeUnit, released: UnitReleased) -> ServeUnit:
+def _continue_after(serve: ServeUnit, released: UnitReleased) -> ServeUnit:
     """Return how another slot continues a unit that was released without a failure."""
     return replace(
-        wanted,
-        offset=max(wanted.offset, released.offset),
-        end=max(wanted.end, released.end),
-        was=None if released.offset > wanted.offset else wanted.was,
+        serve,
+        offset=max(serve.offset, released.offset),
+        end=max(serve.end, released.end),
+        was=None if released.offset > serve.offset else serve.was,
         trial=released.trial,
     )

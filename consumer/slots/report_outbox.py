@@ -39,7 +39,7 @@ class ReportOutbox:
                 self._changed.notify()
 
     def put_release(self, released: UnitReleased) -> None:
-        """Send a release at once, behind all reports."""
+        """Send a release at once, after all reports."""
         with self._changed:
             self._send_waiting()
             self._answer(released)

@@ -1,7 +1,7 @@
 """Decides which unit of a slot is applied next. Does no I/O; times are monotonic seconds.
 
-At most one attempt runs at a unit. Units with work take turns: one that has had its turn goes behind the
-others. A unit's records come in one of two ways:
+At most one attempt runs at a unit. Units with work take turns: one that has had its turn waits until the
+others have had theirs. A unit's records come in one of two ways:
 
 - It is *followed*: the pipeline's reader, which all followed topics share, brings its new records.
 - It *reads by itself*: each of its attempts reads a range of the topic with a consumer of its own. So a
@@ -289,12 +289,6 @@ class SlotSchedule:
             self._waiting.append(unit)
         elif (due := unit.find_due_time()) is not None:
             self._timed[unit.place] = due
-
-    def is_forgotten(self, unit: ServedUnit) -> bool:
-        """Return whether nothing would ever bring an attempt at the unit. Never true; for tests."""
-        is_awaited = unit.waits_since is not None or unit.place in self._timed
-        has_nothing_to_do = unit.follow_number is not None and not unit.records and unit.trial_at is None
-        return not (unit.running or unit.releasing or is_awaited or has_nothing_to_do)
 
     def queue_timed(self, now: float) -> None:
         """Let the units that are due by time wait for their turn."""

@@ -1,7 +1,7 @@
 """The queries that carry slots: a Structured Streaming query for each, whose task lasts as long as the slot.
 
-The query's source gives one row, which says that the slot is to run; it carries no data, and Spark knows
-nothing of the topics, whose records the slot reads itself. When the task ends, the next micro-batch starts
+The query's source gives one row, so that the slot runs. The row has no data, and Spark knows nothing of the
+topics, whose records the slot reads itself. When the task ends, the next micro-batch starts
 another one. A slot can so end and begin without the others. A query never continues from its checkpoint:
 every start has a new folder.
 """

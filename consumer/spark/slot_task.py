@@ -36,7 +36,7 @@ class SlotTask:
 def run_slot(task: SlotTask, batches: Iterable[Any]) -> Iterator[Any]:
     """Serve units until the apply process closes the slot, and return no rows.
 
-    The input, which says only that the slot is to run, is read to its end first: PySpark ends a worker that
+    The input, a row without data, is read to its end first: PySpark ends a worker that
     leaves input unread. An error fails the task, which Spark starts again.
     """
     for _ in batches:

@@ -259,7 +259,7 @@ class Script:
             assert isinstance(take, TakeOver)
         return self
 
-    def lock_attempt(self, *topics: str) -> Script:
+    def place_units(self, *topics: str) -> Script:
         """Prepare and start `topics`, which the slots then apply."""
         self.start(*topics)
         for topic in topics:
@@ -286,7 +286,7 @@ def test_with_other_secrets_a_unit_ends_as_soon_as_it_does_not_apply() -> None:
 
 
 def test_late_reports_and_losses_of_an_earlier_fencing_token_change_nothing() -> None:
-    run = Script().lock_attempt("a")
+    run = Script().place_units("a")
     assert run(AttemptsReported([Report(topic="a", state="fenced", epoch=9, offset=150)])) == []
     assert run(SlotLost("a", 9)) == []
     assert run(SlotLost("x", 10)) == []
@@ -296,7 +296,7 @@ def test_late_reports_and_losses_of_an_earlier_fencing_token_change_nothing() ->
 
 
 def test_a_unit_is_taken_over_again_after_the_loss_of_its_slot() -> None:
-    run = Script().lock_attempt("a", "b")
+    run = Script().place_units("a", "b")
     assert run(SlotLost("a", 10)) == [WithdrawUnit("a")]
     (take,) = run(PipelineTick(), 1.0)
     assert isinstance(take, TakeOver)
@@ -306,8 +306,8 @@ def test_a_unit_is_taken_over_again_after_the_loss_of_its_slot() -> None:
     assert run.state.units["b"].epoch == 10
 
 
-def test_a_stop_takes_the_unit_off_its_board_and_then_fences_it() -> None:
-    run = Script().lock_attempt("a", "b")
+def test_a_stop_withdraws_the_unit_and_then_fences_it() -> None:
+    run = Script().place_units("a", "b")
     withdraw, fence = run(RemoveUnit("a", 1))
     assert withdraw == WithdrawUnit("a")
     assert isinstance(fence, FenceUnit)
@@ -316,8 +316,8 @@ def test_a_stop_takes_the_unit_off_its_board_and_then_fences_it() -> None:
     assert run(RemoveUnit("a", 1)) == [ReportEvent("a", "", 1, WorkerEnded)], "asked again, it says so again"
 
 
-def test_a_unit_stopped_while_a_hand_is_at_it_is_fenced_afterwards() -> None:
-    run = Script().lock_attempt("a")
+def test_a_unit_stopped_during_an_operation_is_fenced_afterwards() -> None:
+    run = Script().place_units("a")
     run(AttemptsReported([Report(topic="a", state="behind", epoch=10, offset=99)]))
     (take,) = run(PipelineTick(), 1.0)
     assert isinstance(take, TakeOver)
@@ -342,7 +342,7 @@ def tried_once(run: Script, why: str) -> None:
 
 
 def test_a_unit_that_waits_for_a_person_stays_here_and_is_told_once() -> None:
-    run = Script().lock_attempt("a", "b")
+    run = Script().place_units("a", "b")
     examine = ProbeStopped(run.state.units["a"].ref, why="gap")
     assert stopped(run) == [LogWaiting("a", "s", "gap"), WithdrawUnit("a"), examine]
     assert run(StoppedProbed("a", 1, "x", "id")) == []
@@ -360,7 +360,7 @@ def test_a_unit_that_waits_for_a_person_stays_here_and_is_told_once() -> None:
 
 
 def test_a_unit_that_waits_is_tried_again_when_something_has_changed_or_after_long() -> None:
-    run = Script().lock_attempt("a")
+    run = Script().place_units("a")
     stopped(run)
     run(StoppedProbed("a", 1, "x", "id"))
     tried_once(run, "gap")
@@ -384,7 +384,7 @@ def test_a_unit_that_waits_is_tried_again_when_something_has_changed_or_after_lo
 def test_a_unit_that_could_not_be_looked_at_is_tried_when_it_can(seen_before: bool) -> None:
     """For example all rights were revoked: when they are granted again, the look is the first one, or it
     shows nothing different from before."""
-    run = Script().lock_attempt("a")
+    run = Script().place_units("a")
     stopped(run, "no right")
     if seen_before:
         run(StoppedProbed("a", 1, "x", "id"))
@@ -403,7 +403,7 @@ def test_a_unit_that_could_not_be_looked_at_is_tried_when_it_can(seen_before: bo
 
 
 def test_running_units_are_looked_at_in_turn_and_stop_where_they_do_not_fit_any_more() -> None:
-    run = Script().lock_attempt("a", "b")
+    run = Script().place_units("a", "b")
     seen: list[CheckTable] = []
     for _ in range(round(2 * CHECK_S)):
         for effect in run(PipelineTick(), 1.0):
@@ -443,7 +443,7 @@ def test_many_units_that_wait_are_looked_at_less_often() -> None:
 
 
 def test_a_unit_that_waits_ends_when_it_is_told_to_and_stays_marked() -> None:
-    run = Script().lock_attempt("a")
+    run = Script().place_units("a")
     stopped(run)  # and a hand looks: it has to wait for its turn, the end of the unit has not
     (fence,) = run(RemoveUnit("a", 1))
     assert isinstance(fence, FenceUnit)
@@ -456,7 +456,7 @@ def test_a_unit_that_waits_ends_when_it_is_told_to_and_stays_marked() -> None:
 
 def test_figures_add_up_over_attempts() -> None:
     """Also over a take-over in between."""
-    run = Script().lock_attempt("a", "b")
+    run = Script().place_units("a", "b")
     run(AttemptsReported([Report(topic="a", state="ok", epoch=10, offset=100, applied=3, displaced=2)]))
     lanes = LaneFigures(upserted=4, open_quarantine=2)
     fenced = Report(topic="a", state="fenced", epoch=10, offset=100, held=5, displaced=1, lanes=lanes)
@@ -473,7 +473,7 @@ def test_figures_add_up_over_attempts() -> None:
 
 @pytest.mark.parametrize("state", ["behind", "fenced"])
 def test_a_unit_in_trouble_is_taken_over_anew_and_the_others_go_on(state: ReportState) -> None:
-    run = Script().lock_attempt("a", "b")
+    run = Script().place_units("a", "b")
     assert run(AttemptsReported([Report(topic="a", state=state, epoch=10, offset=100)])) == [
         WithdrawUnit("a")
     ]
@@ -495,7 +495,7 @@ def waits_for_lock(run: Script, message: str = "seen", epoch: int = 10) -> str:
 
 
 def test_a_wait_for_a_row_lock_is_known_until_it_ends() -> None:
-    run = Script().lock_attempt("a", "b")
+    run = Script().place_units("a", "b")
     assert waits_for_lock(run) == "seen"
     assert run.state.units["b"].lock_wait == ""
     assert (run.state.units["a"].watched.state, run.state.units["a"].phase) == ("ok", ApplyPhase.APPLYING)
@@ -505,7 +505,7 @@ def test_a_wait_for_a_row_lock_is_known_until_it_ends() -> None:
 
 
 def test_a_wait_for_a_row_lock_is_kept_while_it_is_retried() -> None:
-    run = Script().lock_attempt("a")
+    run = Script().place_units("a")
     waits_for_lock(run)
     run(AttemptsReported([Report("a", "behind", 10, 100, message="time-out")]))
     assert run.state.units["a"].lock_wait == "seen"
@@ -517,21 +517,21 @@ def test_a_wait_for_a_row_lock_is_kept_while_it_is_retried() -> None:
 
 @pytest.mark.parametrize("state", ["ok", "stopped"])
 def test_the_end_of_an_attempt_ends_its_wait_for_a_row_lock(state: ReportState) -> None:
-    run = Script().lock_attempt("a")
+    run = Script().place_units("a")
     waits_for_lock(run)
     run(AttemptsReported([Report("a", state, 10, 100, message="why")]))
     assert run.state.units["a"].lock_wait == ""
 
 
 def test_a_stopped_unit_is_not_probed_twice_at_once() -> None:
-    run = Script().lock_attempt("a")
+    run = Script().place_units("a")
     examine = ProbeStopped(run.state.units["a"].ref, why="gap")
     assert examine in stopped(run)
     assert examine not in [each for _ in range(3) for each in run(PipelineTick(), PROBE_INTERVAL_S)]
 
 
 def test_instructions_for_another_assignment() -> None:
-    run = Script().lock_attempt("a")
+    run = Script().place_units("a")
     (reported,) = run(PrepareUnit("a", "s", 2))
     assert isinstance(reported, ReportEvent)
     assert "still here under the assignment 1" in str(reported.error)

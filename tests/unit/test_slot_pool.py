@@ -29,7 +29,7 @@ from consumer.slots.messages import (
     UnitReleased,
     UsePipeline,
 )
-from consumer.slots.plan import BEHIND
+from consumer.slots.plan import LAG_EVENTS
 from consumer.slots.pool import OWN, SlotPool
 from tests.kits.apply import until
 
@@ -168,15 +168,15 @@ def test_reports_reach_their_pipeline(slots: Slots) -> None:
     assert slots.listener.reports == [report]
 
 
-def test_units_that_are_behind_are_spread_over_the_slots(slots: Slots) -> None:
+def test_units_that_lag_are_spread_over_the_slots(slots: Slots) -> None:
     first, one = slots.open(1)
     second, _ = slots.open(2)
     for topic in "abcd":
         slots.pool.serve_unit(serve(topic))
     there = [command.topic for command in first.take() if isinstance(command, ServeUnit)]
-    slots.pool.take_answer(one, SlotReports("r", [], {there[0]: BEHIND + 1}))
+    slots.pool.take_answer(one, SlotReports("r", [], {there[0]: LAG_EVENTS + 1}))
     assert first.take() == []
-    slots.pool.take_answer(one, SlotReports("r", [], {there[1]: BEHIND + 1}))
+    slots.pool.take_answer(one, SlotReports("r", [], {there[1]: LAG_EVENTS + 1}))
     assert first.take() == [ReleaseUnit("r", there[1])]
     second.take()
     slots.pool.take_answer(one, released(there[1]))

@@ -174,7 +174,7 @@ def test_a_running_attempt_ends_before_its_unit_is_released(slot: Slot) -> None:
     until(lambda: slot.pipeline.forgotten == ["t"], what="its definition forgotten")
 
 
-def test_a_failed_unit_is_released_as_failed_behind_its_report(slot: Slot) -> None:
+def test_a_failed_unit_is_released_as_failed_after_its_report(slot: Slot) -> None:
     slot.serve("bad")
     assert slot.answers.get(timeout=LONG_S).reports[0].state == "behind"  # type: ignore[union-attr]
     released = slot.answers.get(timeout=LONG_S)

@@ -36,6 +36,7 @@ from consumer.slots.schedule import (
     MAX_WAITING_RECORDS,
     FollowTopic,
     LeaveTopic,
+    ServedUnit,
     SlotEffect,
     SlotSchedule,
     Turn,
@@ -242,7 +243,7 @@ class World:
             self.plan_effects(self.plan.record_release(number, answer))
         else:
             self.do(AttemptsReported([answer]))
-            left = self.rng.choice([0, 0, plans.BEHIND + 1])
+            left = self.rng.choice([0, 0, plans.LAG_EVENTS + 1])
             self.plan_effects(self.plan.record_left(number, ("r", answer.topic), left))
 
     def notice(self, slot: Slot) -> None:
@@ -272,7 +273,7 @@ class World:
         rng.choice(actions)()
         for each in (*self.slots.values(), *self.lost):
             for unit in each.schedule.units:
-                assert not each.schedule.is_forgotten(unit), "nothing would ever bring an attempt at it"
+                assert not is_forgotten(each.schedule, unit), "nothing would ever bring an attempt at it"
 
     def instruct(self) -> None:
         topic = self.rng.choice(TOPICS)
@@ -336,6 +337,13 @@ class World:
             self.do(PipelineTick())
 
 
+def is_forgotten(schedule: SlotSchedule, unit: ServedUnit) -> bool:
+    """Return whether nothing would ever bring an attempt at the unit."""
+    is_awaited = unit.waits_since is not None or unit.place in schedule._timed
+    has_nothing_to_do = unit.follow_number is not None and not unit.records and unit.trial_at is None
+    return not (unit.running or unit.releasing or is_awaited or has_nothing_to_do)
+
+
 def run(seed: int, steps: int) -> World:
     world = World(seed)
     for _ in range(steps):
@@ -391,8 +399,8 @@ def _answer_at_once(schedule: SlotSchedule, place: UnitPlace) -> list[SlotEffect
     return [] if unit is None else [*unit.leave(), schedule._forget(unit)]
 
 
-def _count_failed_release(wanted: ServeUnit, released: UnitReleased) -> ServeUnit:
-    return structs.replace(wanted, offset=released.end, end=released.end)
+def _count_failed_release(serve: ServeUnit, released: UnitReleased) -> ServeUnit:
+    return structs.replace(serve, offset=released.end, end=released.end)
 
 
 def _lose_silently(plan: SlotPlan, slot: int) -> list[PlanEffect]:
@@ -405,11 +413,7 @@ BROKEN: dict[str, tuple[object, str, Callable[..., object]]] = {
     "a release is not awaited": (SlotPlan, "_release", _release_at_once),
     "a running attempt is not awaited": (SlotSchedule, "release_unit", _answer_at_once),
     "a move skips what is left": (plans, "_continue_after", _count_failed_release),
-    "a lost slot's units are not taken over": (
-        SlotPlan,
-        "lose_slot",
-        lambda plan, slot: plan._slots.pop(slot, None) and [],
-    ),
+    "a lost slot's units are not taken over": (SlotPlan, "lose_slot", _lose_silently),
 }
 
 

@@ -43,7 +43,7 @@ BUGS = [
     Mutant(
         bug="units of a lost slot go to another one under the same fencing token",
         file="consumer/slots/plan.py",
-        old="                unit.set_wanted(None)\n                out.append(UnitLost(place, epoch))",
+        old="                unit.set_serve(None)\n                out.append(UnitLost(place, epoch))",
         new="                pass",
         tests=("tests/unit/test_slots_together.py",),
     ),
