@@ -74,7 +74,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class ControlTopicLost:
-    """The control topic is gone, or began anew: this coordinator cannot go on. It is the last event."""
+    """The control topic was deleted, or began anew: this coordinator cannot go on. It is the last event."""
 
     problem: Problem
 

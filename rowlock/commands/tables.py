@@ -49,7 +49,7 @@ def make_console() -> Console:
 
 def make_table(*headers: str, show_lines: bool = False) -> Table:
     """Return a table without rows. Where the terminal is too narrow, a cell is broken into lines: names are
-    told apart by their ends, which must not be cut off.
+    distinguished by their ends, which must not be cut off.
     """
     return Table(*(Column(name, overflow="fold") for name in headers), show_lines=show_lines)
 

@@ -79,7 +79,7 @@ def _build_note(text: str, style: str) -> Text:
 
 
 def shorten_middle(text: str, most: int) -> str:
-    """Return a name with at most `most` characters. More of its end stays: names are told apart by it."""
+    """Return a name with at most `most` characters. More of its end stays: names differ there."""
     if len(text) <= most:
         return text
     tail = (most - 1) * 2 // 3

@@ -36,7 +36,7 @@ def _words(_: object) -> bytes:
     return json.dumps(found, sort_keys=True, indent=1).replace("\n", "").encode()
 
 
-_GONE = frozenset(f"0.state.{word}" for word in ("behind", "fenced", "ok", "stopped", "waiting"))
+_FORGOTTEN = frozenset(f"0.state.{word}" for word in ("behind", "fenced", "ok", "stopped", "waiting"))
 """Words of reports, which only processes of one installation sent each other."""
 
-STRUCTURES = (*_ENCODED, Structure("words", (Case("words", None, _words, None),), forgotten=_GONE))
+STRUCTURES = (*_ENCODED, Structure("words", (Case("words", None, _words, None),), forgotten=_FORGOTTEN))

@@ -1,5 +1,5 @@
-"""A `rowlock run` with a Kafka whose data are removed meanwhile: it ends and says why, and the next one
-copies every table again."""
+"""A `rowlock run` with a Kafka whose data are removed meanwhile: it ends and names the cause, and the next
+one copies every table again."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def test_a_run_ends_with_a_remedy_and_the_next_one_copies(
     until(lambda: system.run.process.poll() is not None, "the end of the run", 180)  # type: ignore[union-attr]
     assert system.run.process.poll() == 2
     log = system.run.log.read_text()
-    for said in ("has lost its data, or another Kafka has that address", "all tables are copied again"):
-        assert said in log
+    for text in ("has lost its data, or another Kafka has that address", "all tables are copied again"):
+        assert text in log
     system.run.process = None
     assert system.status()["problems"][0].startswith("nothing runs")
     system.change("s", "DELETE FROM acct WHERE id = 1", "UPDATE acct SET v = 2 WHERE id = 2")

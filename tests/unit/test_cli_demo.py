@@ -288,9 +288,9 @@ def test_the_log_of_the_run_is_followed_line_by_line(tmp_path: Path) -> None:
     assert follower.read_new_lines() == Milestones(spark=True, slots=1, error="refused to start")
     with file.open("a") as log:
         log.write(
-            '{"event": "unit taken over"}\n{"event": "ended", "reason": "gone", "level": "error"}\n[1]\n'
+            '{"event": "unit taken over"}\n{"event": "ended", "reason": "lost", "level": "error"}\n[1]\n'
         )
-    assert follower.read_new_lines() == Milestones(spark=True, slots=1, taken=1, error="ended: gone")
+    assert follower.read_new_lines() == Milestones(spark=True, slots=1, taken=1, error="ended: lost")
 
 
 def test_a_run_that_has_ended_is_one_sentence(tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def test_contents_of_kafka_are_those_of_the_prefix() -> None:
 def test_statements_that_create_the_user_are_printed_if_the_log_in_is_refused(
     init: Init, logins: list[tuple[str, str]]
 ) -> None:
-    """The server does not say whether the user exists."""
+    """The server does not show whether the user exists."""
     result = init("mysql://app:wrong@branch1/bank", "kafka://b", "--yes")
     assert (result.exit_code, len(logins)) == (2, 1)
     first, *statements = result.stdout.splitlines()

@@ -317,7 +317,7 @@ def test_the_table_has_the_figures(read: Any) -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_narrow_terminal_cuts_off_no_name(read: Any, width: int) -> None:
-    """Topics and tables are told apart by their ends."""
+    """Topics and tables are distinguished by their ends."""
     printed = io.StringIO()
     table = build_unit_status_table(read(Seen([lane(0, 9)], stopped="the column x is missing: add it")))
     Console(file=printed, width=width).print(table)

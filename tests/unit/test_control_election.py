@@ -131,10 +131,10 @@ def test_without_its_topic_nobody_leads(phase: str) -> None:
         one.lead()
     elif phase == "claiming":
         assert one.ask(1.0) == (StartClaim(),)
-    effects = one(TopicLost(Problem("the topic is gone", "start again")))
+    effects = one(TopicLost(Problem("the topic was deleted", "start again")))
     ends = {"following": [], "claiming": [Discard], "leading": [Lose, Discard]}[phase]
     assert [type(effect) for effect in effects] == ends
-    assert all(effect.why == "the topic is gone" for effect in effects)  # type: ignore[union-attr]
+    assert all(effect.why == "the topic was deleted" for effect in effects)  # type: ignore[union-attr]
     one(Discarded(0.0))
     assert one.state.phase is ElectionPhase.FOLLOWING
 

@@ -236,7 +236,7 @@ def test_watermarks_tell_of_copies_and_those_of_a_replaced_capture_do_not() -> N
 
 
 def waiting() -> PipelineState:
-    """A unit that a slot applies, and that says that it needs a copy."""
+    """A unit that a slot applies, and that reports that it needs a copy."""
     unit = LocalUnit("a", "s", 1, phase=ApplyPhase.APPLYING, epoch=7, topic_id="id")
     state = PipelineState(units={"a": unit})
     report = Report(topic="a", state="stopped", epoch=7, offset=4, message=WHY, copy=NEED)

@@ -63,7 +63,7 @@ def show(shown: LiveFigures, width: int = 100, height: int = 24) -> list[str]:
 
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_a_long_name_is_shortened_in_its_middle(width: int) -> None:
-    """Units are told apart by their ends."""
+    """Units are distinguished by their ends."""
     names = [f"apply/to-headquarters/rowlock.branch-office.bank.accounts_history_{each}" for each in "abc"]
     rows = [unit(name, lag_s=500.0, health="stopped", reason="why " * 30) for name in names]
     lines = show(figures(reading(*rows)), width)

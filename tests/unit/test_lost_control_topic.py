@@ -94,7 +94,7 @@ def test_an_outage_is_no_loss(played: Played) -> None:
 
 @pytest.mark.parametrize("is_outage", [True, False])
 def test_a_topic_that_was_created_again_ends_the_reader(played: Played, is_outage: bool) -> None:
-    """Not one answer of the new topic counts: its silence says nothing about the leader."""
+    """Not one answer of the new topic counts: its silence shows nothing about the leader."""
     assert played.probe() == [Reachable]
     if is_outage:
         played.kafka.end = None

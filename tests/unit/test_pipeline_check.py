@@ -130,7 +130,7 @@ def test_routes_that_take_nothing_are_an_error(make_config: Callable[..., Config
 def test_values_that_the_target_considers_equal_are_an_error(
     make_config: Callable[..., Config], servers: dict[str, Any], of: tuple[str, str]
 ) -> None:
-    """`check` and a reload say so before the rows of the one replace those of the other."""
+    """`check` and a reload report it before the rows of the one replace those of the other."""
     routes = [{**each, "add": {"of": value}} for each, value in zip(MERGED, of, strict=True)]
     servers["table"] = make_shared_table("utf8mb4_general_ci")
     (found,) = list_pipeline_errors(make_config(*routes, REST), ["p"])

@@ -161,7 +161,7 @@ def test_what_refers_to_lost_offsets_is_ended_with_them() -> None:
 
 
 def test_displaced_rows_are_superseded_by_the_copy_in_the_new_topic() -> None:
-    """Their offsets say nothing about the copy's: those of the old topic may be higher or lower."""
+    """Their offsets cannot be compared with the copy's: those of the old topic may be higher or lower."""
     bench, source = applied()
     replace_topic(bench, source)
     bench.write([source.put(source.row(100, None, 1))])
@@ -174,7 +174,7 @@ def test_displaced_rows_are_superseded_by_the_copy_in_the_new_topic() -> None:
 
 @pytest.mark.parametrize("target", ["a database", "a topic", "whole batches", "no route"])
 def test_only_databases_have_displaced_rows_to_supersede(target: str) -> None:
-    """For the others the operation would say that a copy has ended."""
+    """For the others the operation would report that a copy has ended."""
     topic = TopicOptions() if target == "a topic" else None
     routes = () if target == "no route" else (TableRoute("bank.*", "public.{table}", topic=topic),)
     spec = UnitSpec(

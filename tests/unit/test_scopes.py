@@ -115,11 +115,11 @@ def test_mixed_tables_are_named_and_the_rest_of_their_pipeline_starts() -> None:
     assert not refused(found)
     assert refused(found, all_needed=True)
     assert list_not_started([found], []) == ["pipeline/p/b1/bank.acct", "pipeline/p/b1/bank.two"]
-    (said,) = list_consequences([found])
-    assert said.startswith("pipeline p does not apply b1:bank.acct and b1:bank.two until")
+    (consequence,) = list_consequences([found])
+    assert consequence.startswith("pipeline p does not apply b1:bank.acct and b1:bank.two until")
 
 
-def test_each_consequence_is_said_once() -> None:
+def test_each_consequence_is_named_once() -> None:
     found = [
         error(FindingScope.SOURCE, "b1"),
         error(FindingScope.SOURCE, "b1"),

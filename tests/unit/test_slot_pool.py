@@ -155,7 +155,7 @@ def test_a_later_stream_of_a_slot_replaces_the_earlier_one(slots: Slots) -> None
     assert (link.ended, later != number, slots.listener.lost) == (1, True, [("t", 7)])
     slots.pool.take_answer(number, SlotReports("r", [Report("t", "ok", 7, 12)]))
     slots.pool.take_answer(number, released())
-    assert slots.listener.reports == [], "what the earlier one says changes nothing"
+    assert slots.listener.reports == [], "what the earlier one reports changes nothing"
     slots.pool.serve_unit(serve(epoch=8))
     assert again.take()[-1] == serve(epoch=8)
 

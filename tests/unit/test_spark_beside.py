@@ -1,4 +1,4 @@
-"""Spark starts beside the work: who is told when, and what is loaded before."""
+"""Spark starts beside the work: who receives it when, and what is loaded before."""
 
 from __future__ import annotations
 

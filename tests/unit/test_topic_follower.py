@@ -1,4 +1,4 @@
-"""The reader that all followed topics of a pipeline share, over a consumer that says what it is told to."""
+"""The reader that all followed topics of a pipeline share, over a consumer that the test feeds."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_an_error_of_a_topic_concerns_that_topic(followed: Followed) -> None:
 
 @pytest.mark.parametrize("fatal", [KafkaException(KafkaError(KafkaError._FATAL)), ValueError("odd")])
 def test_a_reader_that_fails_gives_all_its_topics_back(followed: Followed, fatal: Exception) -> None:
-    """Also those that it has been told of meanwhile: nobody would read them."""
+    """Also those that it was asked to follow meanwhile: nobody would read them."""
     followed.reader.follow_topic("t", 5, 1)
     until(lambda: Consumer.made and followed.consumer.assigned == {"t": 5}, what="the topic")
     broken = followed.consumer

@@ -1,6 +1,6 @@
 """The statements that create rowlock's user on a server, for an administrator. Pure.
 
-A server that refuses a log-in does not say whether the user exists.
+A server that refuses a log-in does not show whether the user exists.
 """
 
 from __future__ import annotations
