@@ -142,8 +142,7 @@ class DemoWait:
             waiting,
             _extract_movement(status),
             figures and (figures.captured, figures.applied),
-            log.slots,
-            log.taken,
+            (log.spark, log.slots, log.taken),
         )
         if seen != self._seen:
             self._seen = seen

@@ -275,6 +275,14 @@ def test_the_demo_waits_as_long_as_anything_moves_and_then_says_why_not_in_one_s
     assert "\n" not in reported
 
 
+def test_a_milestone_in_the_log_is_progress() -> None:
+    at = [0.0]
+    waiting = DemoWait("late", AdaptiveTimeout(100, now=lambda: at[0], pressure=lambda: 1.0))
+    for log in (Milestones(), Milestones(True), Milestones(True, 1), Milestones(True, 1, 1)):
+        at[0] += 101
+        waiting.check_movement(None, None, log, 1)
+
+
 def test_the_log_of_the_run_is_followed_line_by_line(tmp_path: Path) -> None:
     file = tmp_path / "run.log"
     file.write_text('{"event": "started", "child": "agent"}\n{"event": "Spark sta')
