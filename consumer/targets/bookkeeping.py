@@ -245,22 +245,20 @@ class UnitStatements:
         """Select all units of a pipeline in the order of topics: the topic, then the columns of
         `build_select`.
         """
-        since = self.tables.syntax.millis("updated_at")
-        text = (
-            f"SELECT topic, definition, ddl, stopped, {since} FROM "
-            f"{self.tables.qualify_name('rowlock_unit')} WHERE pipeline = %s ORDER BY topic"
-        )
+        text = f"{self._build_pipeline_select()} ORDER BY topic"
         return self.tables.syntax.locked(text) if lock else text, [pipeline]
 
     def select_some(self, pipeline: str, topics: Sequence[str]) -> Fragment:
         """Select the units of these topics: the topic, then the columns of `build_select`."""
-        since = self.tables.syntax.millis("updated_at")
-        text = (
-            f"SELECT topic, definition, ddl, stopped, {since} FROM "
-            f"{self.tables.qualify_name('rowlock_unit')} WHERE pipeline = %s AND topic IN "
-            f"{render_placeholders(len(topics))}"
-        )
+        text = f"{self._build_pipeline_select()} AND topic IN {render_placeholders(len(topics))}"
         return text, [pipeline, *topics]
+
+    def _build_pipeline_select(self) -> str:
+        since = self.tables.syntax.millis("updated_at")
+        return (
+            f"SELECT topic, definition, ddl, stopped, {since} FROM "
+            f"{self.tables.qualify_name('rowlock_unit')} WHERE pipeline = %s"
+        )
 
     def select_topics(self, pipeline: str, *, defined: bool = False) -> Fragment:
         """Select the topics of a pipeline's units. `defined`: only of those that have a definition."""
