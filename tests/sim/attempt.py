@@ -253,7 +253,7 @@ class Attempt(AttemptActors):
 
 
 class Query:
-    """Spark's part for one topic: micro-batches, the checkpoint, retries; and the unit's assignment."""
+    """A slot's part for one topic: which records an attempt has, and retries; and the unit's assignment."""
 
     def __init__(self, world: PipelineSimulation, topic: Topic, unit: str, branch: str) -> None:
         self.world, self.topic, self.unit, self.branch = world, topic, unit, branch
@@ -300,7 +300,7 @@ class Query:
             self.checkpoint = min(row.offset for row in rows) + 1
             if (
                 self.world.rng.random() < 0.2
-            ):  # Spark's batch may begin behind it: what it lacks is read from Kafka
+            ):  # an attempt may begin after it: what it lacks is read from Kafka
                 self.checkpoint = min(self.checkpoint + 2, max(self.checkpoint, len(self.topic.records) - 1))
 
     def restart(self, *, kill: bool) -> None:
@@ -318,7 +318,7 @@ class Query:
         self.starting = self._start()
 
     def retry(self) -> None:
-        """Spark tries the task again while the old attempt still runs."""
+        """Another slot tries again while the old attempt still runs."""
         if self.live is not None and not self.live.finished:
             self.zombies.append(self.live)
             self.live = Attempt(self, self.checkpoint, self.batch_end)
