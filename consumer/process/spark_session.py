@@ -43,6 +43,7 @@ logger.conf.filter.folder.regex = Note that spark\\.local\\.dir will be overridd
 logger.conf.filter.folder.onMatch = DENY
 logger.conf.filter.folder.onMismatch = NEUTRAL
 """
+"""Lines in which Spark repeats the error of a slot's query are left out: SparkSlots logs it."""
 
 
 class Spark:
