@@ -67,6 +67,7 @@ class SparkSlots:
             if query is not None:
                 log.warning("slot's query failed", slot=number, error=query.explain_end())
                 self._backoffs[number] = backoff = backoff.with_failure(now)
+                query.stop()
                 del self._queries[number]
             if now >= backoff.next_at:
                 self._queries[number] = self._spark.start_slot(self._tasks[number], self._folder)

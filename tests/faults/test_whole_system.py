@@ -64,17 +64,19 @@ def kill_target(system: RunUnderFaults) -> None:
     system.office.start()
 
 
-def delete_checkpoint(system: RunUnderFaults) -> None:
-    """Spark's checkpoint is a cache: it may vanish while the query runs, and at the next start."""
+def delete_query_folders(system: RunUnderFaults) -> None:
+    """Spark's checkpoints hold nothing: their folders may vanish while slots run, and slots open again."""
     state = system.run.config.parent / "state"
-    found = until(lambda: [p for p in state.rglob("*check*") if p.is_dir()] or None, "a checkpoint directory")
+    found = until(
+        lambda: [p for p in state.rglob("slot-*") if p.is_dir()] or None, "the folder of a slot's query"
+    )
     for folder in found:
         shutil.rmtree(folder, ignore_errors=True)
-    kill_driver(system)
+    kill_workers(system.run)
 
 
 FAULTS = [
-    kill_capture, kill_driver, kill_run, restart_broker, restart_target, kill_target, delete_checkpoint,
+    kill_capture, kill_driver, kill_run, restart_broker, restart_target, kill_target, delete_query_folders,
     pytest.param(kill_broker, marks=pytest.mark.slow),
 ]  # fmt: skip
 
