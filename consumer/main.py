@@ -20,7 +20,6 @@ from consumer.logs import log_to_stderr
 from consumer.process.instructions import ApplyProcess
 from consumer.process.scratch_dir import own_folder
 from consumer.reporting.protocol import LineWriter
-from consumer.spark.query import parse_slots
 from schemas.config.changes.handed import load_handed_config
 from schemas.config.model import Config, ConfigErrors
 from schemas.io.signals import stopped_by_signals
@@ -37,12 +36,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     log_to_stderr()
     try:
         config = load_handed_config(arguments.config, arguments.handed)
-        slots = parse_slots(config.spark.master)
-    except (ConfigErrors, ValueError) as error:
+    except ConfigErrors as error:
         sys.stderr.write(f"{error}\n")
         return 2
     with stopped_by_signals() as stop, own_folder(config.state_dir / "apply") as folder:
-        return _run_process(config.model_copy(update={"state_dir": folder}), slots, stop)
+        return _run_process(config.model_copy(update={"state_dir": folder}), stop)
 
 
 def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -56,9 +54,9 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _run_process(config: Config, slots: int, stop: threading.Event) -> int:
+def _run_process(config: Config, stop: threading.Event) -> int:
     lines = LineWriter(sys.stdout)
-    process = ApplyProcess(config, slots, lines)
+    process = ApplyProcess(config, lines)
     code = process.run(stop)
     log.info("apply process ended")
     return code

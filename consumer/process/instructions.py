@@ -136,12 +136,10 @@ class PipelineShells:
 
 
 class ApplyProcess:
-    """The apply process of an agent, which runs the units of all pipelines. `slots`: the number of tasks of
-    Spark that apply units.
-    """
+    """The apply process of an agent, which runs the units of all pipelines."""
 
-    def __init__(self, config: Config, slots: int, lines: LineWriter) -> None:
-        self._config, self._slots, self._lines = config, slots, lines
+    def __init__(self, config: Config, lines: LineWriter) -> None:
+        self._config, self._lines = config, lines
         self._times = SourceTimes(config.kafka, list_captured_sources(config))
         self._pool = SlotPool()
         self._own_slot = OwnSlot(self._pool)
@@ -190,7 +188,8 @@ class ApplyProcess:
         with fault_ends_process("Spark"):
             end_with_java(spark.java, stop, os._exit)
             self._lines.write(_encode_ready_line(seconds))
-            self._spark_slots = SparkSlots(self._pool, spark, self._slots, self._config.state_dir, stop)
+            config = self._config
+            self._spark_slots = SparkSlots(self._pool, spark, config.spark, config.state_dir, stop)
             self._spark_slots.run()
 
     def _read_instructions(self, stop: threading.Event) -> None:

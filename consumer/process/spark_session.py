@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from consumer.spark import class_archive
+from consumer.spark.cluster import build_cluster_environment, build_cluster_settings
 from consumer.spark.query import DAEMON_ENV, build_session_settings, get_java_process, start_session
 from consumer.spark.slot_query import SlotQuery
 from consumer.spark.slot_task import SlotTask
@@ -53,9 +54,9 @@ class Spark:
         self._session = session
         self.java: subprocess.Popen[bytes] = get_java_process(session)
 
-    def start_slot(self, task: SlotTask, folder: Path) -> SlotQuery:
-        """Start a query that carries a slot. `folder`: for its checkpoint."""
-        return SlotQuery(self._session, task, folder)
+    def start_slot(self, task: SlotTask, versions: dict[str, str], folder: Path) -> SlotQuery:
+        """Start a query that carries a slot. See SlotQuery."""
+        return SlotQuery(self._session, task, versions, folder)
 
     def stop(self) -> None:
         self._session.stop()
@@ -75,4 +76,7 @@ def start_spark(config: Config) -> Spark:
         daemon=os.environ.get(DAEMON_ENV),
         classes=class_archive.list_archive_options(),
     )
-    return Spark(start_session(settings))
+    if not config.spark.is_cluster:
+        return Spark(start_session(settings))
+    settings |= build_cluster_settings(config.spark)
+    return Spark(start_session(settings, build_cluster_environment(config.spark)))

@@ -15,9 +15,12 @@ import structlog
 from consumer.slots.certificate import make_certificate
 from consumer.slots.channel import SlotServer
 from consumer.slots.pool import SlotPool
-from consumer.spark.query import find_cause
+from consumer.spark.query import count_slots, find_cause
 from consumer.spark.slot_task import SlotTask
+from consumer.spark.versions import collect_versions
 from schemas.backoff import Backoff
+from schemas.config.addresses import join_address
+from schemas.config.spark import SparkConfig
 
 if TYPE_CHECKING:  # imported with Spark, in its thread
     from consumer.process.spark_session import Spark
@@ -34,20 +37,31 @@ RESTART_BACKOFF = Backoff(first=1.0, longest=30.0, quiet=120.0)
 class SparkSlots:
     """The slots in Spark's tasks, and the server of their streams. `stop`: set when the process ends."""
 
-    def __init__(self, pool: SlotPool, spark: Spark, slots: int, folder: Path, stop: threading.Event) -> None:
-        """`folder`: of this process, for the token by which slots prove themselves, and checkpoints."""
+    def __init__(
+        self, pool: SlotPool, spark: Spark, config: SparkConfig, folder: Path, stop: threading.Event
+    ) -> None:
+        """`folder`: of this process, for the token of a local master, and checkpoints."""
         self._spark, self._stop, self._folder = spark, stop, folder.resolve() / "slots"
         self._folder.mkdir(parents=True, exist_ok=True)
-        token, certificate = secrets.token_hex(32), make_certificate()
-        token_file = self._folder / "token"
-        _write_secret(token_file, token)
-        self._server = SlotServer(pool, certificate, token)
+        self._versions = collect_versions()
+        certificate, driver = make_certificate(), config.driver
+        token_file = config.executor_token_file or self._make_token()
+        host, port = (driver.host or "", driver.channel_port) if config.is_cluster else ("127.0.0.1", 0)
+        token = token_file.read_text(encoding="utf-8").strip()
+        self._server = SlotServer(pool, certificate, token, join_address(host, port))
+        address = join_address(host, self._server.port)
         self._tasks = {
-            number: SlotTask(number, f"127.0.0.1:{self._server.port}", certificate.pem, str(token_file))
-            for number in range(1, slots + 1)
+            number: SlotTask(number, address, certificate.pem, str(token_file), config.is_cluster)
+            for number in range(1, count_slots(config) + 1)
         }
         self._queries: dict[int, SlotQuery] = {}
         self._backoffs = dict.fromkeys(self._tasks, RESTART_BACKOFF)
+
+    def _make_token(self) -> Path:
+        """Return the file with a new token, which slots on this machine can read."""
+        file = self._folder / "token"
+        _write_secret(file, secrets.token_hex(32))
+        return file
 
     def run(self) -> None:
         """Keep the queries running until the process ends."""
@@ -65,14 +79,17 @@ class SparkSlots:
             if query is not None and query.active:
                 return
             if query is not None:
-                log.warning("slot's query failed", slot=number, error=query.explain_end())
+                host, error = query.explain_end()
+                log.warning("slot's query failed", slot=number, host=host, error=error)
                 self._backoffs[number] = backoff = backoff.with_failure(now)
                 query.stop()
                 del self._queries[number]
             if now >= backoff.next_at:
-                self._queries[number] = self._spark.start_slot(self._tasks[number], self._folder)
-        except Exception as error:  # noqa: BLE001  # see above
-            log.warning("slot not started", slot=number, error=find_cause(str(error).splitlines()))
+                self._queries[number] = self._spark.start_slot(
+                    self._tasks[number], self._versions, self._folder
+                )
+        except Exception as fault:  # noqa: BLE001  # see above
+            log.warning("slot not started", slot=number, error=find_cause(str(fault).splitlines()))
             self._backoffs[number] = backoff.with_failure(now)
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ import hmac
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -137,8 +138,10 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has no typ
         return self._handler if details.method == METHOD else None
 
 
-def serve_slot(number: int, address: str, certificate: bytes, token: str) -> None:
-    """Run the slot `number` until the apply process closes it.
+def serve_slot(
+    number: int, address: str, certificate: bytes, token: str, scratch: Path | None = None
+) -> None:
+    """Run the slot `number` until the apply process closes it. `scratch`: see SlotRunner.
 
     Raises grpc.RpcError if the stream is refused or lost. The slot's attempts have ended then.
     """
@@ -147,7 +150,7 @@ def serve_slot(number: int, address: str, certificate: bytes, token: str) -> Non
     outbox.put(describe_slot(number))
     with grpc.secure_channel(address, grpc.ssl_channel_credentials(certificate), options) as channel:
         call = channel.stream_stream(METHOD)(outbox.yield_messages(), metadata=((TOKEN, token),))
-        runner = SlotRunner(outbox.put, f"slot {number}")
+        runner = SlotRunner(outbox.put, f"slot {number}", scratch)
         try:
             _handle_commands(runner, call)
         finally:

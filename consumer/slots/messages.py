@@ -7,6 +7,8 @@ Their order on one stream is kept.
 from __future__ import annotations
 
 import socket
+from functools import cache
+from pathlib import Path
 
 import msgspec
 import psutil
@@ -91,6 +93,9 @@ class SlotOpened(msgspec.Struct, frozen=True, tag="opened"):
     started: float = msgspec.field(name="started")
     """When the process was started, by its host's clock: a number may be given to another process later."""
     host: str = msgspec.field(name="host")
+    """For people: several machines may have one name."""
+    machine: str = msgspec.field(name="machine", default="")
+    """Where `process` is a process's number; see `identify_machine`."""
 
 
 class UnitReleased(msgspec.Struct, frozen=True, tag="released"):
@@ -127,7 +132,21 @@ _DECODE_ANSWER = msgspec.msgpack.Decoder(SlotAnswer).decode
 def describe_slot(number: int) -> SlotOpened:
     """Return the first message of the slot `number`, which is in this process."""
     process = psutil.Process()
-    return SlotOpened(number, process.pid, process.create_time(), socket.gethostname())
+    started = process.create_time()
+    return SlotOpened(number, process.pid, started, socket.gethostname(), identify_machine())
+
+
+@cache
+def identify_machine() -> str:
+    """Return a text that processes have in common if one can find the other by its number, and no others.
+
+    Containers of one machine have numbers of their own, so the text names the system's start and, on Linux,
+    the namespace of numbers.
+    """
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    if not boot.exists():
+        return f"{socket.gethostname()} {psutil.boot_time()}"
+    return f"{boot.read_text().strip()} {Path('/proc/self/ns/pid').readlink()}"
 
 
 def encode_slot_message(message: SlotCommand | SlotAnswer) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,9 @@ from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from consumer.tables.discovery import find_debezium_table, select_topics
 from consumer.tables.router import TableRoute
+from schemas.config.changes.pipeline_text import PipelineText, select_pipeline_text
 from schemas.config.kinds.targets import find_target_kind
+from schemas.config.load import build_config
 from schemas.config.model import Config, KafkaConfig, PipelineConfig, SourceConfig, TargetConfig
 from schemas.errors import EnvelopeError
 from schemas.table.names import TableName
@@ -48,6 +51,8 @@ class PipelineSettings:
     """Whether the target takes whole batches."""
     tables: TopicTables | None = field(default=None, repr=False, compare=False)
     """Reads from Kafka to which table each topic belongs."""
+    text: PipelineText | None = field(default=None, repr=False)
+    """From what executors make these settings if they read the secrets themselves."""
 
     @classmethod
     def from_config(cls, config: Config, name: str) -> PipelineSettings:
@@ -68,11 +73,18 @@ class PipelineSettings:
             routes=build_pipeline_routes(config, pipeline),
             debezium=select_debezium_sources(config, pipeline.sources),
             tables=make_topic_tables(config.kafka),
+            text=select_pipeline_text(config.made_of, name) if config.spark.secrets == "executor" else None,
         )
 
     def encode(self) -> bytes:
-        """Return the settings, secrets included, as `decode_pipeline` takes them in another process."""
+        """Return the settings, secrets included, as `decode_pipeline` takes them in this process."""
         return pickle.dumps(replace(self, tables=None))
+
+    def encode_for_executor(self) -> bytes:
+        """Return the settings as `decode_pipeline` takes them in an executor; without secrets if executors
+        read them.
+        """
+        return self.encode() if self.text is None else pickle.dumps(self.text)
 
     def select_topics(self, topics: Iterable[str], assigned: Mapping[str, TableName]) -> dict[str, str]:
         """Return topic → source for those of `topics` that the pipeline applies.
@@ -164,10 +176,19 @@ class PipelineSettings:
         )
 
 
-def decode_pipeline(raw: bytes) -> PipelineSettings:
-    """Return the settings that `encode` has written: only what the process that started this one sends."""
-    settings: PipelineSettings = pickle.loads(raw)  # noqa: S301  # see above
-    return replace(settings, tables=make_topic_tables(settings.kafka))
+def decode_pipeline(raw: bytes, state_dir: Path | None = None) -> PipelineSettings:
+    """Return the settings that `encode` has written: only what the process that started this one sends.
+
+    `state_dir`: the folder of a slot that cannot use that of its apply process. Raises ConfigErrors if a
+    secret that this process has to read is missing.
+    """
+    settings: PipelineSettings | PipelineText = pickle.loads(raw)  # noqa: S301  # see above
+    if isinstance(settings, PipelineText):
+        file, changes = Path(settings.file), dict(settings.changes)
+        config = build_config(file, settings.text, os.environ, changes)
+        settings = PipelineSettings.from_config(config, settings.name)
+    folder = settings.state_dir if state_dir is None else state_dir
+    return replace(settings, state_dir=folder, tables=make_topic_tables(settings.kafka))
 
 
 def build_pipeline_routes(config: Config, pipeline: PipelineConfig) -> tuple[TableRoute, ...]:

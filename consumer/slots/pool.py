@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import socket
 import threading
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,6 +31,7 @@ from consumer.slots.messages import (
     UnitPlace,
     UnitReleased,
     UsePipeline,
+    identify_machine,
 )
 from consumer.slots.pipeline import PipelineSettings
 from consumer.slots.plan import PlanEffect, SendCommand, SlotPlan, UnitLost
@@ -62,6 +63,9 @@ class PipelineListener(Protocol):
         """The slot that served the unit under `epoch` is lost."""
 
 
+REMOTE_END_S = 10.0
+"""Seconds after the loss of its stream for which a slot on another machine counts as running: it notices the
+loss within four seconds, and the attempt under way ends with its next step."""
 CLOSE_S = 5.0
 """Longest wait in seconds for the end of the slots in Spark's tasks, which have no unit any more."""
 
@@ -74,6 +78,24 @@ class _Slot:
     """The runs of pipelines of which it has the settings."""
 
 
+@dataclass(frozen=True, slots=True)
+class _LostSlot:
+    """A slot whose stream has ended. `until`: when it has noticed that as well."""
+
+    opened: SlotOpened
+    until: float
+
+    def may_run(self, now: float) -> bool:
+        """Return whether the slot may still begin or end a transaction.
+
+        A process of this machine can be seen. Another one has lost the stream, too, and begins no attempt:
+        what it may still commit meets the fencing token of the next takeover.
+        """
+        if self.opened.machine == identify_machine():
+            return is_running_here(self.opened)
+        return now < self.until
+
+
 class SlotPool:
     """The open slots and the pipelines of this process. Thread-safe."""
 
@@ -82,27 +104,27 @@ class SlotPool:
         self._plan = SlotPlan(OWN)
         self._slots: dict[int, _Slot] = {}
         self._numbers = itertools.count(OWN + 1)
-        self._pipelines: dict[str, tuple[bytes, PipelineListener]] = {}
+        self._pipelines: dict[str, tuple[PipelineSettings, PipelineListener]] = {}
         self._closing = False
         self._changed = threading.Condition(self._mutex)
         """Notified when a slot is lost."""
-        self._lost: dict[UnitPlace, SlotOpened] = {}
-        """The lost slots whose processes may still have been applying a unit."""
+        self._lost: dict[UnitPlace, _LostSlot] = {}
+        """The lost slots that may still be applying a unit."""
 
     # -- pipelines
 
     def add_pipeline(self, run: str, settings: PipelineSettings, listener: PipelineListener) -> None:
         """Serve units of a pipeline from now on. `run`: a name that no other pipeline or start of it has."""
         with self._mutex:
-            self._pipelines[run] = settings.encode(), listener
+            self._pipelines[run] = settings, listener
 
     def replace_settings(self, run: str, settings: PipelineSettings) -> None:
         """Let slots connect with these settings from now on, which differ in secrets alone."""
         with self._mutex:
-            self._pipelines[run] = settings.encode(), self._pipelines[run][1]
+            self._pipelines[run] = settings, self._pipelines[run][1]
             for slot in self._slots.values():
                 if run in slot.known:
-                    slot.link.send_command(UsePipeline(run, self._pipelines[run][0]))
+                    self._send_settings(slot, run)
 
     def forget_pipeline(self, run: str) -> None:
         """Forget a pipeline whose units have been withdrawn and fenced. An attempt may still be running."""
@@ -129,7 +151,7 @@ class SlotPool:
             if self._plan.get_slot(place) is not None:
                 return True
             lost = self._lost.get(place)
-            if lost is not None and not _is_running(lost):
+            if lost is not None and not lost.may_run(time.monotonic()):
                 del self._lost[place]
                 return False
             return lost is not None
@@ -180,7 +202,8 @@ class SlotPool:
             if number != OWN and not self._closing:
                 log.warning("slot lost", slot=slot.opened.number, host=slot.opened.host, units=len(held))
                 _kill_process(slot.opened)  # it may hang, and Spark would wait for it
-                self._lost |= dict.fromkeys(held, slot.opened)
+                lost = _LostSlot(slot.opened, time.monotonic() + REMOTE_END_S)
+                self._lost |= dict.fromkeys(held, lost)
             self._carry_out(self._plan.lose_slot(number))
 
     def take_answer(self, number: int, answer: SlotAnswer) -> None:
@@ -211,8 +234,14 @@ class SlotPool:
     def _send_command(self, slot: _Slot, command: SlotCommand) -> None:
         if isinstance(command, ServeUnit) and command.run not in slot.known:
             slot.known.add(command.run)
-            slot.link.send_command(UsePipeline(command.run, self._pipelines[command.run][0]))
+            self._send_settings(slot, command.run)
         slot.link.send_command(command)
+
+    def _send_settings(self, slot: _Slot, run: str) -> None:
+        settings, _ = self._pipelines[run]
+        is_own = slot.opened.number == OWN
+        raw = settings.encode() if is_own else settings.encode_for_executor()
+        slot.link.send_command(UsePipeline(run, raw))
 
     def close(self, patience_s: float = CLOSE_S) -> None:
         """End all slots, and wait up to `patience_s` seconds for those of Spark. No unit is served."""
@@ -225,14 +254,16 @@ class SlotPool:
 
 
 def _kill_process(slot: SlotOpened) -> None:
-    """Kill a slot's process, if it is another one of this host."""
-    if slot.host == socket.gethostname() and slot.process > 1 and slot.process != os.getpid():
+    """Kill a slot's process, if it is another one of this machine."""
+    if slot.process != os.getpid() and is_running_here(slot):
         with suppress(ProcessLookupError):
             os.kill(slot.process, signal.SIGKILL)
 
 
-def _is_running(slot: SlotOpened) -> bool:
-    """Return whether a slot's process, of this host, still runs: not another one with its number."""
+def is_running_here(slot: SlotOpened) -> bool:
+    """Return whether a slot's process still runs on this machine: not another one with its number."""
+    if slot.machine != identify_machine() or slot.process <= 1:
+        return False
     try:
         process = psutil.Process(slot.process)
         return bool(process.create_time() == slot.started and process.status() != psutil.STATUS_ZOMBIE)

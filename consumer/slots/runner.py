@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 
 import structlog
 
@@ -45,8 +46,11 @@ THREAD_IDLE_S = 60.0
 class SlotRunner:
     """The units of one slot. `answer` receives the slot's messages from any thread; it must not block."""
 
-    def __init__(self, answer: Callable[[SlotAnswer], None], name: str = "slot") -> None:
-        self._outbox, self._name = ReportOutbox(answer, name), name
+    def __init__(
+        self, answer: Callable[[SlotAnswer], None], name: str = "slot", scratch: Path | None = None
+    ) -> None:
+        """`scratch`: the folder for scratch files, instead of that of the pipeline's settings."""
+        self._outbox, self._name, self._scratch = ReportOutbox(answer, name), name, scratch
         self._schedule = SlotSchedule()
         self._pipelines: dict[str, ServedPipeline] = {}
         self._forgotten: set[str] = set()
@@ -66,7 +70,7 @@ class SlotRunner:
         """Carry out a command of the apply process. Commands come from one thread."""
         match command:
             case UsePipeline(run, settings):
-                self._use_pipeline(run, decode_pipeline(settings))
+                self._use_pipeline(run, decode_pipeline(settings, self._scratch))
             case ForgetPipeline(run):
                 with self._changed:
                     self._forgotten.add(run)

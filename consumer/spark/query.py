@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
+
+if TYPE_CHECKING:
+    from schemas.config.spark import SparkConfig
 
 log = structlog.get_logger(__name__)
 
@@ -76,11 +80,12 @@ def build_session_settings(
     }
 
 
-def start_session(settings: Mapping[str, str]) -> Any:
-    """Return a SparkSession with `settings`."""
+def start_session(settings: Mapping[str, str], environment: Mapping[str, str] | None = None) -> Any:
+    """Return a SparkSession with `settings`. `environment`: see consumer.spark.cluster."""
     from pyspark.sql import SparkSession
 
     set_environment(os.environ)  # type: ignore[arg-type]
+    os.environ.update(environment or {})
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -122,20 +127,22 @@ def end_with_java(
     return thread
 
 
-def parse_slots(master: str) -> int:
-    """Return N of `local[N,F]`; 2 for another master.
+def count_slots(spark: SparkConfig) -> int:
+    """Return the number of slots: the N of `local[N,F]`, or `spark.slots` on a cluster."""
+    if spark.is_cluster:
+        return spark.slots
+    number = spark.master.partition("[")[2].partition(",")[0]
+    return int(number) if number.isdigit() else os.cpu_count() or 2
 
-    Raises ValueError for a local master with which one dead Python worker would end the query.
-    """
-    if not master.startswith("local"):
-        return 2
-    inside = master.partition("[")[2].rstrip("]")
-    number, _, failures = inside.partition(",")
-    if not failures.strip().isdigit() or int(failures) < 2:
-        raise ValueError(
-            f"spark.master {master!r}: one dead Python worker would end the query; use local[N,4]"
-        )
-    return int(number) if number.strip().isdigit() else os.cpu_count() or 2
+
+_LOST_TASK = re.compile(r"\(TID \d+\) \((\S+) executor \S+\)")
+"""Where Spark's message about a lost task names the host."""
+
+
+def find_host(lines: list[str]) -> str:
+    """Return the host of the task whose failure Spark reports; "": it names none."""
+    found = next((match for line in lines if (match := _LOST_TASK.search(line))), None)
+    return found[1] if found else ""
 
 
 def find_cause(lines: list[str]) -> str:

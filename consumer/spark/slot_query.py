@@ -14,14 +14,17 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from consumer.spark.query import find_cause
+from consumer.spark.query import find_cause, find_host
 from consumer.spark.slot_task import SlotTask, run_slot
 
 
 class SlotQuery:
-    """A running query that carries one slot. `folder`: for its checkpoint."""
+    """A running query that carries one slot.
 
-    def __init__(self, session: Any, task: SlotTask, folder: Path) -> None:
+    `versions`: of the agent (consumer.spark.versions). `folder`: for its checkpoint.
+    """
+
+    def __init__(self, session: Any, task: SlotTask, versions: dict[str, str], folder: Path) -> None:
         self._folder = folder / f"slot-{task.number}-{uuid.uuid4().hex}"
         rows = (
             session.readStream.format("rate-micro-batch")
@@ -31,7 +34,7 @@ class SlotQuery:
             .select("value")
         )
         self._query = (
-            rows.mapInArrow(functools.partial(run_slot, task), "value long")
+            rows.mapInArrow(functools.partial(run_slot, task.list_fields(), versions), "value long")
             .writeStream.format("noop")
             .queryName(self._folder.name)
             .option("checkpointLocation", self._folder.resolve().as_uri())
@@ -43,12 +46,13 @@ class SlotQuery:
     def active(self) -> bool:
         return bool(self._query.isActive)
 
-    def explain_end(self) -> str:
-        """Return the error with which the query ended."""
+    def explain_end(self) -> tuple[str, str]:
+        """Return the host of the task, "" if Spark names none, and the error with which the query ended."""
         error = self._query.exception()
         if error is None:
-            return find_cause(["the Spark query ended without an error"])
-        return find_cause(str(error).strip().splitlines())
+            return "", "the Spark query ended without an error"
+        lines = str(error).strip().splitlines()
+        return find_host(lines), find_cause(lines)
 
     def stop(self) -> None:
         """Stop the query. Its slot has been closed, so its task ends by itself."""

@@ -7,11 +7,11 @@ import socket
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from consumer.errors import TargetConfigError
+from consumer.spark.versions import collect_versions, explain_difference
 
 COLLECT_S = 60.0
 """Interval in seconds between two collections of garbage. Hundreds of thousands of rows are in flight with
@@ -30,42 +30,52 @@ class SlotTask:
     certificate: bytes
     """The apply process's certificate, PEM."""
     token_file: str
-    """The file on this host with the token by which the slot proves itself."""
+    """The file on the executor's host with the token by which the slot proves itself."""
+    remote: bool = False
+    """Whether the executor may be on another machine. It has its scratch files in its working folder then."""
+
+    def list_fields(self) -> dict[str, Any]:
+        """Return the fields by name, as `run_slot` takes them."""
+        return asdict(self)
 
 
-def run_slot(task: SlotTask, batches: Iterable[Any]) -> Iterator[Any]:
-    """Serve units until the apply process closes the slot, and return no rows.
+def run_slot(fields: dict[str, Any], versions: dict[str, str], batches: Iterable[Any]) -> Iterator[Any]:
+    """Serve units until the apply process closes the slot, and return no rows. An error fails the task.
 
-    The input, a row without data, is read to its end first: PySpark ends a worker that
-    leaves input unread. An error fails the task, which Spark starts again.
+    `fields`: of the SlotTask. `versions`: of the agent. They are compared first, because another version may
+    have other fields. The input, a row without data, is read to its end before: PySpark ends a worker that
+    leaves input unread.
     """
     for _ in batches:
         pass
+    host = socket.gethostname()
+    if difference := explain_difference(host, versions, collect_versions()):
+        raise RuntimeError(difference)
+    task = SlotTask(**fields)
+    token = _read_token(Path(task.token_file), host)
     # Imported here because gRPC must not be used before PySpark's daemon forks its workers.
     from consumer.slots.channel import serve_slot
 
-    token = _read_token(Path(task.token_file))
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.disable()
     ended = threading.Event()
     threading.Thread(target=_collect_garbage, args=(ended,), name="garbage", daemon=True).start()
     try:
-        serve_slot(task.number, task.address, task.certificate, token)
+        scratch = Path("scratch").resolve() if task.remote else None
+        serve_slot(task.number, task.address, task.certificate, token, scratch)
     finally:
         ended.set()
     return iter(())
 
 
-def _read_token(path: Path) -> str:
-    """Return the token. Raises TargetConfigError without the file: this is not the agent's machine."""
+def _read_token(path: Path, host: str) -> str:
+    """Return the token. Raises RuntimeError if this user cannot read it."""
     try:
         return path.read_text(encoding="utf-8").strip()
-    except FileNotFoundError as error:
-        raise TargetConfigError(
-            f"a Spark executor on {socket.gethostname()} does not find {path.parent} of the rowlock agent "
-            "that it works for",
-            "executors must run on the agent's own machine; to use several machines, run an agent on "
-            "each (see 'Run it on several machines' in rowlock's documentation)",
+    except OSError as error:
+        raise RuntimeError(
+            f"the executor on {host} cannot read {path} ({error.strerror}), the token by which its slots "
+            "prove themselves: put the agent's spark.executor_token_file there, for the executors' user"
         ) from error
 
 

@@ -16,7 +16,6 @@ from functools import partial
 from typing import cast
 
 from consumer.errors import ConsumerError, MissingGrantError, TargetConfigError
-from consumer.spark.query import parse_slots
 from consumer.tables.router import (
     build_desired_table,
     build_topic_table,
@@ -93,7 +92,6 @@ def list_scoped_findings(config: Config) -> list[ScopedFinding]:
         "",
         [
             *_yield_java_findings(),
-            *_yield_spark_findings(config),
             *_yield_state_dir_findings(config),
             *yield_coordination_findings(config),
             *yield_certificate_findings(config),
@@ -131,13 +129,6 @@ def _yield_java_findings() -> Iterator[Finding]:
         find_java()
     except EmbeddedError as error:
         yield _build_finding("java", error.seen, error.remedy)
-
-
-def _yield_spark_findings(config: Config) -> Iterator[Finding]:
-    try:
-        parse_slots(config.spark.master)
-    except ValueError as error:
-        yield _build_finding(config.find_line("spark", "master"), str(error))
 
 
 def _yield_state_dir_findings(config: Config) -> Iterator[Finding]:

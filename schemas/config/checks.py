@@ -20,6 +20,7 @@ from schemas.config.kinds.topic_checks import (
     check_topic_target,
     check_topics,
 )
+from schemas.config.spark import check_spark
 from schemas.config.yaml_lines import YamlDocument
 from schemas.table.patterns import PatternError, check_pattern, split_parts
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         SourceConfig,
         TargetConfig,
     )
+    from schemas.config.spark import SparkConfig
 
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
@@ -73,6 +75,7 @@ class ValidParts:
 
     kafka: KafkaConfig | None
     coordination: CoordinationConfig | None
+    spark: SparkConfig | None
     names: Mapping[str, list[str]]
     sources: Mapping[str, SourceConfig]
     targets: Mapping[str, TargetConfig]
@@ -86,6 +89,8 @@ def check_across_parts(parts: ValidParts, document: YamlDocument) -> None:
         _check_kafka(parts.kafka, document)
     if parts.coordination:
         _check_coordination(parts.coordination, parts.names["sources"], document)
+    if parts.spark:
+        check_spark(parts.spark, document)
     for name, source in parts.sources.items():
         _check_source(name, source, document)
     for name, target in parts.targets.items():

@@ -30,13 +30,13 @@ from schemas.config.model import (
     RenameConfig,
     Route,
     SourceConfig,
-    SparkConfig,
     TargetConfig,
     TlsConfig,
     TopicConfig,
 )
 from schemas.config.secrets import PlacedSecret
 from schemas.config.servers import find_target_model
+from schemas.config.spark import SparkConfig, SparkDriverConfig
 
 #: (section, key) → the values that a later version will accept.
 NOT_YET: Mapping[tuple[str, str], tuple[str, ...]] = {
@@ -147,6 +147,7 @@ def _make_paths_absolute(config: Config, file: Path, lines: dict[tuple[str, ...]
         update={
             "state_dir": state_dir,
             **{name: _make_tls_paths_absolute(getattr(config, name), here) for name in given},
+            **({"spark": _make_files_absolute(config.spark, here)} if config.spark.is_cluster else {}),
             "sources": {name: _make_tls_paths_absolute(each, here) for name, each in config.sources.items()},
             "targets": {name: _make_tls_paths_absolute(each, here) for name, each in config.targets.items()},
         }
@@ -161,8 +162,13 @@ def _make_tls_paths_absolute(section: M, here: Path) -> M:
     tls: BaseModel | None = getattr(section, "tls", None)
     if tls is None:
         return section
-    files = {name: here / value.expanduser() for name, value in tls if isinstance(value, Path)}
-    return section.model_copy(update={"tls": tls.model_copy(update=files)})
+    return section.model_copy(update={"tls": _make_files_absolute(tls, here)})
+
+
+def _make_files_absolute(section: M, here: Path) -> M:
+    """Return the section with absolute paths."""
+    files = {name: here / value.expanduser() for name, value in section if isinstance(value, Path)}
+    return section.model_copy(update=files)
 
 
 def _validate_document(document: yaml_lines.YamlDocument) -> Config | None:
@@ -256,6 +262,7 @@ def _find_nested_model(model: type[BaseModel], key: str) -> type[BaseModel]:
         ("kafka", KafkaConfig),
         ("coordination", CoordinationConfig),
         ("spark", SparkConfig),
+        ("driver", SparkDriverConfig),
         ("tls", CoordinationTls if model is CoordinationConfig else TlsConfig),
         ("routes", Route),
     )
@@ -293,6 +300,7 @@ def _collect_valid_parts(data: Any) -> ValidParts:
     return ValidParts(
         kafka=_validate_leniently(KafkaConfig, kafka),
         coordination=_validate_leniently(CoordinationConfig, _get_section(data, "coordination")),
+        spark=_validate_leniently(SparkConfig, _get_section(data, "spark")),
         names={name: list(section) for name, section in sections.items()},
         sources=_validate_section(SourceConfig, sections["sources"]),
         targets=_validate_targets(sections["targets"]),

@@ -9,13 +9,11 @@ and stay out of every repr, log and message.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from schemas.config.base import ConfigModel
 from schemas.config.changes.text import ConfigText
@@ -31,6 +29,7 @@ from schemas.config.servers import (
     TlsConfig,
     validate_by_type,
 )
+from schemas.config.spark import SparkConfig
 
 __all__ = [
     "Config",
@@ -200,37 +199,6 @@ class PipelineConfig(ConfigModel):
         if self.history == "forever":
             return None
         return int(self.history[:-1]) * {"h": 3_600_000, "d": 86_400_000}[self.history[-1]]
-
-
-def _with_tries(master: str) -> str:
-    """Return `spark.master` with a number of tries for each task.
-
-    Spark's short forms have one try, so that a dead Python worker would end the query.
-    """
-    if not master.startswith("local"):
-        return master
-    found = re.fullmatch(r"local(?:\[(\*|[1-9]\d*)(?:,\s*(\d+))?\])?", master)
-    if found is None or int(found[2] or 4) < 2:
-        raise PydanticCustomError(
-            "spark_master", "local[N,4] (N tasks at once, or *; each tried 4 times, at least twice)"
-        )
-    return f"local[{found[1] or 1},{found[2] or 4}]"
-
-
-class SparkConfig(ConfigModel):
-    """The Spark that runs the pipelines."""
-
-    master: Annotated[str, AfterValidator(_with_tries)] = Field(
-        default="local[2,4]",
-        description="`local[N]` or `local[*]`: N slots, in which tables are applied, each a task of Spark "
-        "that is tried up to four times before its query is started again (`local[N,F]`: F times); or a "
-        "cluster, `spark://host:port`, with executors on this machine.",
-    )
-    memory: str = Field(
-        default="1g",
-        pattern=r"^[1-9][0-9]*[mg]$",
-        description="Heap of an agent's Java process, which all its pipelines share.",
-    )
 
 
 class Config(ConfigModel):

@@ -363,7 +363,7 @@ def coordination(tmp_path: Path, section: str) -> Config:
     ("written", "master"),
     [
         ("local", "local[1,4]"), ("local[*]", "local[*,4]"), ("local[3]", "local[3,4]"), ("local[3, 2]", "local[3,2]"),  # noqa: E501
-        ("local[*,4]", "local[*,4]"), ("spark://h:7077", "spark://h:7077"),
+        ("local[*,4]", "local[*,4]"),
     ],
 )  # fmt: skip
 def test_a_task_of_spark_s_is_tried_again_however_the_master_is_written(

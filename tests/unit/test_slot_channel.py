@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -74,7 +75,7 @@ class Runner:
 
     made: list[Runner]
 
-    def __init__(self, answer: Callable[[SlotAnswer], None], _name: str) -> None:
+    def __init__(self, answer: Callable[[SlotAnswer], None], _name: str, _scratch: Path | None) -> None:
         self.answer, self.commands, self.closed = answer, list[SlotCommand](), threading.Event()
         Runner.made.append(self)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -28,12 +28,15 @@ from consumer.slots.messages import (
     SlotReports,
     UnitReleased,
     UsePipeline,
+    identify_machine,
 )
 from consumer.slots.plan import LAG_EVENTS
-from consumer.slots.pool import OWN, SlotPool
+from consumer.slots.pool import OWN, REMOTE_END_S, SlotPool
 from tests.kits.apply import until
 
 PLACE = ("r", "t")
+LIVING = -2
+"""Stands for the number of a process that runs."""
 
 
 class Link:
@@ -78,14 +81,17 @@ class Slots:
 
     def __init__(self) -> None:
         self.pool, self.listener = SlotPool(), Listener()
-        settings: Any = SimpleNamespace(encode=lambda: b"settings")
+        settings: Any = SimpleNamespace(encode=lambda: b"settings", encode_for_executor=lambda: b"settings")
         self.pool.add_pipeline("r", settings, self.listener)
         self.own = Link()
-        self.pool.open_slot(self.own, SlotOpened(OWN, 1, 0.0, "h"))
+        self.pool.open_slot(self.own, SlotOpened(OWN, 1, 0.0, "h", "m"))
 
-    def open(self, number: int, process: int = 0, host: str = socket.gethostname()) -> tuple[Link, int]:
+    def open(
+        self, number: int, process: int = 0, machine: str = identify_machine(), started: float | None = None
+    ) -> tuple[Link, int]:
         link = Link()
-        return link, self.pool.open_slot(link, SlotOpened(number, process, started_at(process), host))
+        began = started_at(process) if started is None else started
+        return link, self.pool.open_slot(link, SlotOpened(number, process, began, "h", machine))
 
 
 def serve(topic: str = "t", epoch: int = 7, **more: Any) -> ServeUnit:
@@ -235,26 +241,48 @@ def test_the_process_of_a_lost_stream_is_killed(slots: Slots, process: subproces
 
 
 @pytest.mark.parametrize(
-    ("process", "host"), [(0, None), (-1, None), (1, None), (None, None), (4_000_000, "elsewhere")]
-)
-def test_only_another_process_of_this_host_is_killed(
-    slots: Slots, monkeypatch: pytest.MonkeyPatch, process: int | None, host: str | None
-) -> None:
-    """Number 0 would be the whole group of this process; None stands for this process."""
-    process = os.getpid() if process is None else process
+    ("number", "started", "machine"),
+    [
+        (0, 0.0, ""), (-1, 0.0, ""), (1, None, ""), (None, None, ""), (LIVING, 5.0, ""),
+        (LIVING, None, "other"),
+    ],
+)  # fmt: skip
+def test_only_another_process_of_this_machine_is_killed(
+    slots: Slots, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, number: int | None,
+    started: float | None, machine: str,
+) -> None:  # fmt: skip
+    """Number 0 would be the whole group of this process, and None stands for this process. `started`: another
+    process had the number then; None: it is the same one.
+    """
+    pid = os.getpid() if number is None else process.pid if number == LIVING else number
     killed: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda *call: killed.append(call))
-    _, number = slots.open(1, process, host or socket.gethostname())
+    _, slot = slots.open(1, pid, machine or identify_machine(), started)
     slots.pool.serve_unit(serve())
     with capture_logs():
         slots.pool.kill_holder(PLACE)
-        slots.pool.lose_slot(number)
+        slots.pool.lose_slot(slot)
     assert killed == []
-    _, number = slots.open(1, 4_000_000)
+    _, slot = slots.open(1, process.pid)
     slots.pool.serve_unit(serve(epoch=8))
     with capture_logs():
-        slots.pool.lose_slot(number)
-    assert killed == [(4_000_000, signal.SIGKILL)]
+        slots.pool.lose_slot(slot)
+    assert killed == [(process.pid, signal.SIGKILL)]
+
+
+def test_a_lost_slot_of_another_machine_counts_as_running_for_a_while(
+    slots: Slots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It notices the loss of its stream a few seconds later. Nobody can see when its process ends."""
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    _, slot = slots.open(1, os.getpid(), "other", 1.0)
+    slots.pool.serve_unit(serve())
+    with capture_logs():
+        slots.pool.lose_slot(slot)
+    assert slots.pool.is_held(PLACE)
+    monkeypatch.setattr(time, "monotonic", lambda: now + REMOTE_END_S + 60)
+    assert not slots.pool.is_held(PLACE)
 
 
 def test_the_own_slot_is_never_killed(slots: Slots, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,7 +123,7 @@ def test_a_spark_that_takes_long_is_said_to_and_is_not_waited_for_at_the_end(
 
 def test_a_process_whose_spark_cannot_be_started_ends_with_a_code_of_its_own() -> None:
     config = SimpleNamespace(sources={}, kafka=SimpleNamespace(prefix="p", bootstrap="b", options={}))
-    process, stop = ApplyProcess(cast(Any, config), 2, LineWriter(io.StringIO())), threading.Event()
+    process, stop = ApplyProcess(cast(Any, config), LineWriter(io.StringIO())), threading.Event()
     process._request_end(stop, NO_SPARK)
     assert stop.is_set()
     assert process._code == NO_SPARK != 0

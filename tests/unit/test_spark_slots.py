@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from consumer.process.spark_slots import RESTART_BACKOFF, SparkSlots
 from consumer.slots.pool import SlotPool
+from schemas.config.spark import SparkConfig
 
 
 class EndedQuery:
@@ -20,8 +21,8 @@ class EndedQuery:
         self.folder = folder / f"slot-{number}"
         self.folder.mkdir()
 
-    def explain_end(self) -> str:
-        return "the task failed"
+    def explain_end(self) -> tuple[str, str]:
+        return "host-b", "the task failed"
 
     def stop(self) -> None:
         self.folder.rmdir()
@@ -30,13 +31,13 @@ class EndedQuery:
 def test_a_failed_query_leaves_no_folder_and_is_started_again_after_a_pause(tmp_path: Path) -> None:
     started: list[EndedQuery] = []
 
-    def start_slot(task: Any, folder: Path) -> EndedQuery:
+    def start_slot(task: Any, versions: dict[str, str], folder: Path) -> EndedQuery:
         started.append(EndedQuery(folder, len(started)))
         return started[-1]
 
     spark = SimpleNamespace(start_slot=start_slot)
     pool = cast("SlotPool", SimpleNamespace())
-    slots = SparkSlots(pool, cast("Any", spark), 1, tmp_path, threading.Event())
+    slots = SparkSlots(pool, cast("Any", spark), SparkConfig(master="local[1]"), tmp_path, threading.Event())
     try:
         slots._start_if_ended(1, 0.0)
         slots._start_if_ended(1, 1.0)

@@ -12,8 +12,9 @@ from consumer.attempt.reports import LaneFigures
 from consumer.reporting.protocol import LineWriter
 from consumer.reporting.status_lines import StatusWriter
 from consumer.spark import daemon
-from consumer.spark.query import build_session_settings, find_cause, parse_slots
+from consumer.spark.query import build_session_settings, count_slots, find_cause
 from consumer.units.supervision import WatchedUnit, apply_report
+from schemas.config.spark import SparkConfig
 
 
 def _report(**facts: Any) -> dict[str, Any]:
@@ -62,15 +63,9 @@ def test_status_lines_are_written_once_and_survive_a_reader_that_is_gone() -> No
     writer.write_problem("a", "b")
 
 
-@pytest.mark.parametrize(("master", "slots"), [("local[2,4]", 2), ("local[8,3]", 8), ("spark://h:7077", 2)])
+@pytest.mark.parametrize(("master", "slots"), [("local[2,4]", 2), ("local[8,3]", 8), ("spark://h:7077", 5)])
 def test_slots_of_a_master(master: str, slots: int) -> None:
-    assert parse_slots(master) == slots
-
-
-@pytest.mark.parametrize("master", ["local", "local[4]", "local[4,1]"])
-def test_a_master_that_one_dead_worker_ends_is_refused(master: str) -> None:
-    with pytest.raises(ValueError, match="dead Python worker"):
-        parse_slots(master)
+    assert count_slots(SparkConfig(master=master, slots=5)) == slots
 
 
 def test_the_daemon_is_ours_unless_another_is_asked_for() -> None:
