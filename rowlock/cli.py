@@ -34,6 +34,7 @@ from rowlock.commands.options import (
     read_config_to_change,
     report_command_errors,
 )
+from rowlock.commands.spark import spark
 
 if TYPE_CHECKING:
     from rowlock.inspect.pairs import TablePair
@@ -74,12 +75,13 @@ main.chapters = {
         "pipelines",
         "events",
     ),
-    "Cluster": ("coordinator", "agent", "agents", "rebalance", "resign"),
+    "Cluster": ("coordinator", "agent", "agents", "rebalance", "resign", "spark"),
 }
 
 for _command in COMMANDS:
     main.add_command(_command)
 main.add_command(init)
+main.add_command(spark)
 
 
 STOPPED = "rowlock: stopped; start it again with `rowlock run`, and it continues where it ended"
