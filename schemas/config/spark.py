@@ -78,8 +78,8 @@ def _write_booleans(raw: Any) -> Any:
 
 
 class SparkDriverConfig(ConfigModel):
-    """The addresses at which executors on other machines reach the agent, which is Spark's driver. A port that
-    is not given is a free one."""
+    """The addresses at which executors on other machines reach the agent, which is Spark's driver. A port
+    that is not given is a free one."""
 
     host: Text | None = Field(
         default=None,
@@ -125,8 +125,8 @@ class SparkConfig(ConfigModel):
     )
     secrets: Literal["channel", "executor"] = Field(
         default="channel",
-        description="The way in which slots on a cluster get passwords: through the encrypted channel from the agent, or "
-        "from files and environment of the executor, by the same names as in this file.",
+        description="The way in which slots on a cluster get passwords: through the encrypted channel from "
+        "the agent, or from files and environment of the executor, by the same names as in this file.",
     )
     package: Path | None = Field(
         default=None,

@@ -132,10 +132,8 @@ def test_an_executor_of_the_agents_version_is_used() -> None:
 def test_each_difference_is_named_with_the_host(other: str) -> None:
     versions = collect_versions()
     said = explain_difference("host-b", versions, versions | {other: "9"})
-    assert (
-        said
-        == f"the executor on host-b has {other} 9 (the agent has {versions[other]}): {VERSION_REMEDIES[other]}"
-    )
+    seen = f"the executor on host-b has {other} 9 (the agent has {versions[other]})"
+    assert said == f"{seen}: {VERSION_REMEDIES[other]}"
 
 
 def test_an_executor_that_does_not_know_a_version_has_none() -> None:
