@@ -27,6 +27,7 @@ def build_cluster_settings(spark: SparkConfig) -> dict[str, str]:
         # when it notices the loss itself, after two minutes by default.
         "spark.executor.heartbeatInterval": "3s",
         "spark.network.timeout": "20s",
+        "spark.network.timeoutInterval": "5s",
         "spark.executor.heartbeat.maxFailures": "10",
         **spark.options,
     }
