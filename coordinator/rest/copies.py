@@ -68,6 +68,23 @@ class CopyAccepted(Answer):
     table: str = Field(serialization_alias="table", description="The table.")
 
 
+class Debt(Answer):
+    """Rows that statements removed at the source, and that targets may still have."""
+
+    statement: str = Field(
+        serialization_alias="statement", description="The last statement; a long one is cut."
+    )
+    statements: int = Field(serialization_alias="statements", description="Number of statements.")
+    at: str | None = Field(
+        serialization_alias="at",
+        description="`file:position` of the last statement in the source's log; null: not known.",
+    )
+    since_ms: int = Field(
+        serialization_alias="since_ms",
+        description="Time of the first statement at the source, in ms since 1970.",
+    )
+
+
 class Copy(Answer):
     """State of the last request to copy a table again."""
 
@@ -116,12 +133,16 @@ class Copy(Answer):
     reason: str = Field(
         serialization_alias="reason",
         description="Cause and remedy of a copy that is refused or cancelled; before the end of a key sweep "
-        "(cause `rows-removed`), the statement that removed rows.",
+        "(cause `rows-removed`), `debt` in words.",
     )
     retry_ms: int | None = Field(
         serialization_alias="retry_ms",
         description="Time at which a postponed copy begins by itself, in ms since 1970; null: it is not "
         "postponed.",
+    )
+    debt: Debt | None = Field(
+        serialization_alias="debt",
+        description="Rows that this copy or key sweep, or the next one, removes from targets; null: none.",
     )
 
 

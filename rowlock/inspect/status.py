@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from consumer.ordering.model import UnitState
+from coordinator.server.operators.copies import DebtRow
 from rowlock.coordinator.units import ApplyUnitName, list_apply_units, list_sources_to_capture, split_refusal
 from rowlock.errors import CommandError
 from rowlock.inspect.checks.emptied_kafka import yield_emptied_kafka_findings
@@ -31,7 +32,7 @@ from rowlock.inspect.observed.source_status import (
 )
 from rowlock.inspect.observed.versions import ProcessVersion
 from rowlock.inspect.placement import Placement, PlacementReader
-from rowlock.views.copy_desk import explain_remedy
+from rowlock.views.copy_desk import build_debt, explain_remedy
 from rowlock.views.headroom import RETENTION_CHECK_AGE_S, measure_source_backlog
 from rowlock.views.kafka import KafkaView
 from rowlock.views.server_versions import (
@@ -83,6 +84,8 @@ class ApplyUnitStatus(msgspec.Struct, frozen=True):
     outdated: tuple[str, ...] = msgspec.field(name="outdated", default=())
     table: str | None = msgspec.field(name="table", default=None)
     """"db.table" of the source; None: Debezium writes the topic."""
+    debt: DebtRow | None = msgspec.field(name="debt", default=None)
+    """Rows that statements removed at the source, and that the target may still have."""
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -363,6 +366,7 @@ def judge_unit(unit: AppliedUnit, seen: _SharedFacts) -> ApplyUnitStatus:
         headroom_seconds=unit.headroom_s,
         outdated=unit.options,
         table=_format_table(name),
+        debt=build_debt(unit.debt),
     )
 
 

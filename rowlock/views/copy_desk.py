@@ -11,7 +11,13 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from coordinator.server.operators.copies import CopyRefusedError, CopyRequested, CopyRequestStored, CopyRow
+from coordinator.server.operators.copies import (
+    CopyRefusedError,
+    CopyRequested,
+    CopyRequestStored,
+    CopyRow,
+    DebtRow,
+)
 from rowlock.errors import CommandError
 from rowlock.views.kafka import KafkaView
 from schemas.clock import read_clock_ms
@@ -23,7 +29,14 @@ from schemas.problems import Problem, decode_problem
 from schemas.table.names import format_table_text
 from schemas.table.patterns import PatternError, is_selected_by_patterns, split_parts
 from schemas.wire.codec import encode_copy_request
-from schemas.wire.copies import CopyOutcome, CopyRequest, CopyState, copy_topic, select_copy
+from schemas.wire.copies import (
+    CopyOutcome,
+    CopyRequest,
+    CopyState,
+    RemovedRows,
+    copy_topic,
+    select_copy,
+)
 from schemas.wire.debezium_snapshot import encode_snapshot_signal
 from schemas.wire.records import Watermark
 
@@ -174,12 +187,24 @@ def _build_row(source: str, state: CopyOutcome, now_ms: int, retry_ms: int | Non
         state.where, state.rows, state.estimate, state.requested_ms, state.began_ms, state.ended_ms,
         state.restarts, explain_copy(state), estimate_remaining_s(state, now_ms),
         state.max_rows_per_second, retry_ms if state.phase == "refused" else None,
+        build_debt(_find_removed_rows(state)),
     )  # fmt: skip
+
+
+def _find_removed_rows(state: CopyOutcome) -> RemovedRows | None:
+    return state.removed if isinstance(state, CopyState) else None
+
+
+def build_debt(removed: RemovedRows | None) -> DebtRow | None:
+    """Return a debt as JSON shows it; None: there is none."""
+    if removed is None:
+        return None
+    return DebtRow(removed.ddl, removed.statements, removed.at, removed.since_ms)
 
 
 def explain_copy(state: CopyOutcome) -> str:
     """Return why a copy was refused or cancelled, or which rows targets may still have without it."""
-    removed = state.removed if isinstance(state, CopyState) else None
+    removed = _find_removed_rows(state)
     if state.reason or removed is None:
         return str(decode_problem(state.reason))
     return removed.describe()

@@ -9,6 +9,7 @@ the same to all other processes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
@@ -60,6 +61,7 @@ class CopyRequest(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
 
 MAX_DDL_LENGTH = 300
 """Characters of a statement that states and records show."""
+_ID_PREFIX = "rows removed at "
 
 
 class RemovedRows(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -98,16 +100,26 @@ class RemovedRows(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
         """
         epoch, file, pos = place
         return cls(
-            id=f"rows removed at {epoch}/{file}:{pos}",
+            id=f"{_ID_PREFIX}{epoch}/{file}:{pos}",
             offset=offset,
             ddl=sql[:MAX_DDL_LENGTH],
             since_ms=since_ms,
             position=position,
         )
 
+    @property
+    def at(self) -> str | None:
+        """`file:position` of the last statement in the source's log; None: not known."""
+        return self.id.partition("/")[2] if self.id.startswith(_ID_PREFIX) else None
+
     def describe(self) -> str:
         """Return the debt in words."""
-        return f"{self.statements} statement(s) removed rows that targets may still have, last: {self.ddl}"
+        since = datetime.fromtimestamp(self.since_ms // 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        place = "" if self.at is None else f", at {self.at}"
+        return (
+            f"{self.statements} statement(s) since {since} removed rows that targets may still have; "
+            f"the last{place}: {self.ddl}"
+        )
 
     def covers(self, offset: int) -> bool:
         """Return whether the statement may have removed the row of a topic's event at `offset`."""

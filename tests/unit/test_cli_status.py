@@ -786,11 +786,27 @@ def test_a_file_that_the_server_no_longer_has_is_of_no_size() -> None:
 
 
 def test_rows_that_a_statement_removed_are_shown_at_the_running_unit(read: Any) -> None:
-    debt = RemovedRows(id="d", offset=3, ddl="ALTER TABLE acct DROP PARTITION p0", since_ms=1)
+    sql, noon_ms = "ALTER TABLE acct DROP PARTITION p0", 1790856000000
+    debt = RemovedRows.build_from_statement((1, "b.000002", 99), sql, offset=3, since_ms=noon_ms)
     definition = StoredDefinition(account_table(), removed=debt).encode()
-    [unit] = read(Seen(lanes=[lane(0, 9)], definition=definition)).units
+    status = read(Seen(lanes=[lane(0, 9)], definition=definition))
+    (unit,) = status.units
     assert (unit.state, unit.remedy) == ("current", None)
-    assert unit.reason.endswith("ALTER TABLE acct DROP PARTITION p0")
+    assert unit.reason.endswith(f"may still have; the last, at b.000002:99: {sql}")
+    (shown,) = status.as_dict()["units"]
+    assert shown["debt"] == {"statement": sql, "statements": 1, "at": "b.000002:99", "since_ms": noon_ms}
+
+
+def test_debt_without_place_in_the_log_names_none(read: Any) -> None:
+    """A copy that begins over unread statements notes a debt, too (attempt/copies/begin.py)."""
+    debt = RemovedRows(id="rows removed before offset 4", offset=3, ddl="one more", since_ms=1)
+    definition = StoredDefinition(account_table(), removed=debt).encode()
+    (unit,) = read(Seen(lanes=[lane(0, 9)], definition=definition)).units
+    assert unit.reason == (
+        "1 statement(s) since 1970-01-01 00:00 UTC removed rows that targets may still have; "
+        "the last: one more"
+    )
+    assert unit.debt.at is None
 
 
 @pytest.mark.parametrize(("changed", "outdated"), [((), False), (("where",), True)])

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from coordinator.server.operators.copies import CopyRefusedError, CopyRequested
+from coordinator.rest.copies import Copy
+from coordinator.server.operators.copies import CopyRefusedError, CopyRequested, DebtRow
 from rowlock.commands.copying import build_copies_table, format_copy_progress
 from rowlock.views import copy_desk
 from rowlock.views.copy_desk import KafkaCopyDesk, copy_rows, estimate_remaining_s, parse_table_name
@@ -113,12 +114,21 @@ def test_what_watermarks_say_of_copies() -> None:
 
 def test_rows_that_targets_may_still_have_are_shown_with_their_statement() -> None:
     mark = decode_watermark(GOLDEN.read_bytes())
-    debt = RemovedRows(id="d", offset=7, ddl="ALTER TABLE acct DROP PARTITION p0", since_ms=1, statements=2)
+    sql, noon_ms = "ALTER TABLE acct DROP PARTITION p0", 1790856000000
+    first = RemovedRows.build_from_statement((1, "mysql-bin.000002", 4), "", offset=6, since_ms=noon_ms)
+    last = RemovedRows.build_from_statement((1, "mysql-bin.000002", 99), sql, offset=7, since_ms=noon_ms + 1)
+    debt = last.add_statement(first)
     copies = {name: replace(state, keys=True, removed=debt) for name, state in mark.copies.items()}
     (row,) = copy_rows({"b1": replace(mark, copies=copies)})
     assert row.reason == (
-        "2 statement(s) removed rows that targets may still have, last: ALTER TABLE acct DROP PARTITION p0"
+        "2 statement(s) since 2026-10-01 12:00 UTC removed rows that targets may still have; "
+        f"the last, at mysql-bin.000002:99: {sql}"
     )
+    assert row.debt == DebtRow(sql, 2, "mysql-bin.000002:99", noon_ms)
+    listed = Copy.model_validate(row).model_dump(by_alias=True)
+    assert listed["debt"] == {
+        "statement": sql, "statements": 2, "at": "mysql-bin.000002:99", "since_ms": noon_ms
+    }  # fmt: skip
 
 
 def test_the_copy_before_a_key_sweep_is_listed_too() -> None:

@@ -71,8 +71,8 @@ _SHOWN: tuple[type[BaseModel], ...] = (
     models.Unit, models.UnitList, models.UnitQuery, models.MoveTo, models.Agent, models.AgentList,
     models.Pipeline, models.PipelineList, models.Leader, models.Counters, models.ClusterEvent,
     models.EventList, models.EventQuery, copies.CopyTable, copies.CancelCopy, copies.CopyAccepted,
-    copies.CopyRate, copies.Copy, copies.CopyList, models.Health, models.Readiness, models.Accepted,
-    models.ReloadQuery, models.Reloaded, models.ProblemResponse,
+    copies.CopyRate, copies.Debt, copies.Copy, copies.CopyList, models.Health, models.Readiness,
+    models.Accepted, models.ReloadQuery, models.Reloaded, models.ProblemResponse,
 )  # fmt: skip
 
 

@@ -27,6 +27,21 @@ class CopyRequested:
     rate_only: bool = False
 
 
+class DebtRow(msgspec.Struct, frozen=True):
+    """Rows that statements removed at the source, and that targets may still have until a key sweep or a copy
+    has ended.
+    """
+
+    statement: str = msgspec.field(name="statement")
+    """The last statement; a long one is cut."""
+    statements: int = msgspec.field(name="statements")
+    """Number of statements."""
+    at: str | None = msgspec.field(name="at")
+    """"file:position" of the last statement in the source's log; None: not known."""
+    since_ms: int = msgspec.field(name="since_ms")
+    """Time of the first statement at the source, in ms since 1970."""
+
+
 class CopyRow(msgspec.Struct, frozen=True):
     """The state of the last copy that was requested of a table. Times are in ms since 1970."""
 
@@ -50,6 +65,8 @@ class CopyRow(msgspec.Struct, frozen=True):
     max_rows_per_second: int | None = msgspec.field(name="max_rows_per_second", default=None)
     retry_ms: int | None = msgspec.field(name="retry_ms", default=None)
     """Time at which a postponed copy, which is `refused` until then, begins by itself; None: it does not."""
+    debt: DebtRow | None = msgspec.field(name="debt", default=None)
+    """Set until the copy or key sweep has ended that removes these rows."""
 
 
 @dataclass(frozen=True, slots=True)
