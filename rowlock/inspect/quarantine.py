@@ -60,6 +60,10 @@ class QuarantinedEvent:
 
     def as_dict(self) -> dict[str, object]:
         """Return the documented JSON object (with the event, which contains the row's values)."""
+        return {**self.describe_entry(), "uncertain": self.uncertain}
+
+    def describe_entry(self) -> dict[str, object]:
+        """Return the fields that an event has in the quarantine and after it."""
         held = self.held
         return {
             "pipeline": self.pipeline,
@@ -86,7 +90,7 @@ class ResolvedEvent:
         """Return the documented JSON object (with the event, which contains the row's values)."""
         resolved = self.resolved
         return {
-            **self.event.as_dict(),
+            **self.event.describe_entry(),
             "closed": resolved.closed,
             "held_at_ms": resolved.held_at_ms,
             "closed_at_ms": resolved.closed_at_ms,

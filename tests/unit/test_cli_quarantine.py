@@ -311,6 +311,14 @@ def test_a_row_that_a_statement_may_have_removed_is_not_retried_before_the_key_s
 def test_the_listing_marks_what_a_key_sweep_decides_on() -> None:
     entry = QuarantinedEvent("p", "hq", "t", held(5, 1, None, row(1, "x")), uncertain=True)
     assert format_quarantine_lines([entry])[0].endswith("too long (a key sweep decides on it)")
+    assert entry.as_dict()["uncertain"] is True
+
+
+def test_only_events_in_quarantine_have_the_mark_uncertain() -> None:
+    event = QuarantinedEvent("p", "hq", "t", held(5, 1, None, row(1, "x")))
+    assert event.as_dict()["uncertain"] is False
+    resolved = ResolvedEvent(event, ResolvedEntry(event.held, "by an event", 1, 2))
+    assert "uncertain" not in resolved.as_dict()
 
 
 def test_what_the_target_refuses_again_is_reported_as_held() -> None:
