@@ -161,10 +161,12 @@ def apply_by_hand(system: DebeziumRun, table: str) -> None:
 
 
 def test_what_cannot_begin_says_why(system: DebeziumRun) -> None:
-    system.table("plain", "CREATE TABLE plain (id INT PRIMARY KEY, v INT)", schemas=False)
+    ddl = "CREATE TABLE plain (id INT PRIMARY KEY, v INT) PARTITION BY HASH (id) PARTITIONS 2"
+    system.table("plain", ddl, schemas=False)
     system.configure()
     found = invoke(system.config, "check")
     assert "topic.prefix" in found.stdout
+    assert f"{system.db}.plain has partitions: Debezium's topics do not show" in found.stdout
     refused = HERE.call("run", "--until-caught-up", "-c", str(system.config))
     assert refused.returncode == 2
     assert f"Debezium has written no topic {system.db}.b1.<database>.<table>" in refused.stderr

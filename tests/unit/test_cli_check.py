@@ -228,6 +228,8 @@ class OfDebezium:
         monkeypatch.setattr(debezium_check, "TopicSettings", lambda _: settings)
         cursor = MagicMock()
         cursor.__enter__.return_value.fetchone.side_effect = lambda: self.compression
+        self.partitioned: list[tuple[str, str]] = []
+        cursor.__enter__.return_value.fetchall.side_effect = lambda: self.partitioned
         conn = nullcontext(SimpleNamespace(cursor=lambda: cursor))
         monkeypatch.setattr(debezium_check, "source_connection", lambda *_: conn)
 
@@ -276,6 +278,17 @@ def test_compressed_transactions_are_refused(debezium: OfDebezium) -> None:
     assert (finding.level, "compression is ON" in finding.message) == ("error", True)
     debezium.compression = ("binlog_transaction_compression", "OFF")
     assert debezium() == []
+
+
+def test_partitioned_tables_of_debezium_are_one_warning(debezium: OfDebezium) -> None:
+    tables = [structs.replace(account_table(), name=name) for name in ("p1", "p2", "p3", "p4", "plain")]
+    debezium.topics = dict.fromkeys((f"rowlock.b1.bank.{table.name}" for table in tables), 1)
+    debezium.partitioned = [*(("bank", f"p{at}") for at in range(1, 5)), ("bank", "not_selected")]
+    (finding,) = debezium(*tables)
+    assert (finding.level, finding.place) == ("warning", "source b1")
+    assert finding.message.startswith("bank.p1, bank.p2, bank.p3 and 1 more have partitions: ")
+    assert "`partitions: follow` has no effect" in finding.message
+    assert "rowlock verify" in finding.remedy
 
 
 def test_changes_that_no_log_has_are_named(debezium: OfDebezium) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from rowlock.coordinator.units import NO_TOPICS_REMEDY, explain_missing_topics
 from rowlock.errors import CommandError
@@ -20,11 +20,15 @@ from schemas.findings import Finding, add_exclusion, build_error_finding
 from schemas.io.mysql_foreign_keys import list_cascading_foreign_keys
 from schemas.io.server_errors import explain_untested_version
 from schemas.table.model import NUMBERED, Table
-from schemas.table.names import format_table_text
+from schemas.table.names import TableName, format_table_text
 from schemas.topic_rules import explain_compaction_refusal, partitions_refusal
 from schemas.wire.debezium import format_debezium_topic
 
 UNNAMED_LABEL_REMEDY = "give the empty label a name at the source, or exclude the table"
+_PARTITIONED = (
+    "SELECT DISTINCT TABLE_SCHEMA, TABLE_NAME FROM information_schema.PARTITIONS "
+    "WHERE PARTITION_NAME IS NOT NULL"
+)
 _COMPRESSION = "SHOW GLOBAL VARIABLES LIKE 'binlog_transaction_compression'"
 
 
@@ -91,8 +95,11 @@ def _yield_setting_findings(config: Config, name: str, tables: Sequence[Table]) 
             version = str((cursor.fetchone() or ("",))[0])
             cursor.execute(_COMPRESSION)
             found = cursor.fetchone()
+            cursor.execute(_PARTITIONED)
+            partitioned = {(str(db), str(table)) for db, table in cursor.fetchall()}
         if (untested := explain_untested_version(config.sources[name].type, version)) is not None:
             yield Finding("warning", f"source {name}", untested.what, untested.remedy)
+        yield from yield_partition_findings(name, tables, partitioned)
         for table in tables:
             place = f"source {name}, table {table.db}.{table.name}"
             try:
@@ -124,6 +131,29 @@ def _yield_setting_findings(config: Config, name: str, tables: Sequence[Table]) 
         )
 
 
+def yield_partition_findings(
+    name: str, tables: Sequence[Table], partitioned: Collection[TableName]
+) -> Iterator[Finding]:
+    """Yield one warning if there are partitioned tables, whose removed rows stay in targets. Pure."""
+    places = [
+        format_table_text(table.db, table.name) for table in tables if (table.db, table.name) in partitioned
+    ]
+    if places:
+        yield Finding(
+            "warning",
+            f"source {name}",
+            f"{_list_first(places)} {'has' if len(places) == 1 else 'have'} partitions: Debezium's topics do "
+            "not show which statements remove rows (DROP, TRUNCATE and EXCHANGE PARTITION), so "
+            "`partitions: follow` has no effect, and the rows stay in the target",
+            "after such a statement, delete the rows in the target, too: `rowlock verify` finds them",
+        )
+
+
+def _list_first(places: Sequence[str]) -> str:
+    more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+    return f"{', '.join(places[:3])}{more}"
+
+
 def yield_null_findings(name: str, tables: Sequence[Table]) -> Iterator[Finding]:
     """Yield a warning if the JSON converter would write a column's default for NULL. Pure."""
     places = [
@@ -133,11 +163,10 @@ def yield_null_findings(name: str, tables: Sequence[Table]) -> Iterator[Finding]
         if column.nullable and column.default is not None
     ]
     if places:
-        more = f" and {len(places) - 3} more" if len(places) > 3 else ""
         yield Finding(
             "warning",
             f"source {name}",
-            f"{', '.join(places[:3])}{more} may be NULL and have a default, which Kafka Connect's JSON "
+            f"{_list_first(places)} may be NULL and have a default, which Kafka Connect's JSON "
             "converter writes for NULL unless it is configured not to",
             "set value.converter.replace.null.with.default=false in the connector, "
             "before it takes its snapshot",
