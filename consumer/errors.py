@@ -65,6 +65,10 @@ class RefusedError(ConsumerError):
     """
 
 
+class RowTooLargeError(RefusedError):
+    """A row, or one of its index entries, exceeds a limit of the target. The message has the limit."""
+
+
 class UniqueViolationError(RefusedError):
     """A row of another key holds a unique value that an event needs."""
 

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import structlog
 
-from consumer.errors import TransientError
+from consumer.errors import RowTooLargeError, TransientError
 from consumer.ordering.model import (
     ApplyUnit,
     LaneProgress,
@@ -17,6 +17,7 @@ from consumer.ordering.model import (
     UnitState,
     format_entry_key,
 )
+from consumer.ordering.row_sizes import name_longest_columns
 from consumer.targets.alterations import AlterTable, DropTable
 from consumer.targets.bookkeeping import UNITS_A_STATEMENT, Bookkeeping, parse_units_by_topic
 from consumer.targets.checks.rights import MissingRight, RequiredRights, TablePlace
@@ -77,7 +78,10 @@ class SqlTransaction(SqlProgressWriter):
             return 0
         if net.table.has_kept_rows:
             self._release_kept_rows(net)
-        return self._applier.apply_net_change(self._unit, net, displacing)
+        try:
+            return self._applier.apply_net_change(self._unit, net, displacing)
+        except RowTooLargeError as error:
+            raise name_longest_columns(error, net) from error
 
     def _release_kept_rows(self, net: NetChange) -> None:
         """Forget the kept rows that `net` deletes or writes anew: from now on the log decides on their keys.

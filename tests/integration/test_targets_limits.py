@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from msgspec import structs
 
 from schemas.problems import decode_problem
@@ -84,6 +86,12 @@ def test_a_row_beyond_a_limit_is_quarantined_alone(real: Real) -> None:
     assert unit.rows() == rows_of(source)
     [entry] = real.session.read_quarantine(unit.unit)
     assert entry.key == "[50]"
+    longest = {"owner": len(owner), "email": 60}
+    first, second = sorted(longest, key=longest.__getitem__, reverse=True)
+    named = f"{first} {longest[first]} bytes, {second} {longest[second]} bytes, "
+    limit = "maximum size is 8191" if real.target.kind == "postgres" else "> 8126"
+    assert re.search(rf"{limit}.*; longest columns of the row: {named}", entry.error), entry.error
+    assert owner not in entry.error
     assert "rowlock quarantine retry" in entry.error
 
 

@@ -25,6 +25,7 @@ from consumer.errors import (
     ConsumerError,
     MissingGrantError,
     RefusedError,
+    RowTooLargeError,
     TableMissingError,
     TargetConfigError,
     TransientError,
@@ -355,7 +356,7 @@ ENDS = [
         (
             RefusedError,
             [
-                ER.BAD_NULL_ERROR, ER.INVALID_USE_OF_NULL, ER.TOO_BIG_ROWSIZE, ER.NET_PACKET_TOO_LARGE,
+                ER.BAD_NULL_ERROR, ER.INVALID_USE_OF_NULL, ER.NET_PACKET_TOO_LARGE,
                 ER.NO_REFERENCED_ROW, ER.ROW_IS_REFERENCED, ER.WARN_NULL_TO_NOTNULL,
                 ER.WARN_DATA_OUT_OF_RANGE, ER.WARN_DATA_TRUNCATED, ER.TRUNCATED_WRONG_VALUE,
                 ER.INVALID_CHARACTER_STRING, ER.NO_DEFAULT_FOR_FIELD, ER.TRUNCATED_WRONG_VALUE_FOR_FIELD,
@@ -367,6 +368,7 @@ ENDS = [
                 4078,  # MariaDB's ER_ILLEGAL_PARAMETER_DATA_TYPES2_FOR_OPERATION
             ],
         ),
+        (RowTooLargeError, [ER.TOO_BIG_ROWSIZE]),
         (TableMissingError, [ER.NO_SUCH_TABLE]),
         (
             TargetConfigError,
@@ -393,8 +395,8 @@ def test_errors_of_mysql_have_the_class_of_their_meaning(kind: type[ConsumerErro
 @pytest.mark.parametrize(
     ("statement", "kind"),
     [
-        ("INSERT INTO t VALUES (1)", RefusedError),
-        ("DELETE FROM t WHERE `id` = 'CREATE TABLE '", RefusedError),
+        ("INSERT INTO t VALUES (1)", RowTooLargeError),
+        ("DELETE FROM t WHERE `id` = 'CREATE TABLE '", RowTooLargeError),
         ("CREATE TABLE IF NOT EXISTS t (id int)", TargetConfigError),
         ("ALTER TABLE t ADD COLUMN c int", TargetConfigError),
     ],
@@ -418,7 +420,7 @@ def test_a_table_that_mariadb_cannot_create_has_the_class_of_its_reason() -> Non
 
 
 @pytest.mark.parametrize(
-    ("state", "kind"), [("54000", RefusedError), ("54001", RefusedError), ("54011", TargetConfigError)]
+    ("state", "kind"), [("54000", RowTooLargeError), ("54001", RefusedError), ("54011", TargetConfigError)]
 )
 def test_limits_of_postgres_are_of_a_row_but_for_the_columns(state: str, kind: type[ConsumerError]) -> None:
     assert get_postgres_class(psycopg.errors.ProgramLimitExceeded("x"), state) is kind

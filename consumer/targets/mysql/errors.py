@@ -16,6 +16,7 @@ from consumer.errors import (
     LockWaitError,
     MissingGrantError,
     RefusedError,
+    RowTooLargeError,
     TableMissingError,
     TargetConfigError,
     TransientError,
@@ -141,7 +142,7 @@ def get_error_class(error: pymysql.MySQLError, statement: str = "") -> type[Cons
     """
     code = _find_meaning(error)
     if code == _ROW_TOO_LARGE:
-        return TargetConfigError if _DEFINES_TABLE.match(statement) else RefusedError
+        return TargetConfigError if _DEFINES_TABLE.match(statement) else RowTooLargeError
     kinds: tuple[tuple[frozenset[int], type[ConsumerError]], ...] = (
         (_UNIQUE, UniqueViolationError),
         (_REFUSED, RefusedError),

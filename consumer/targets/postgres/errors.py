@@ -14,6 +14,7 @@ from consumer.errors import (
     LockWaitError,
     MissingGrantError,
     RefusedError,
+    RowTooLargeError,
     TableMissingError,
     TargetConfigError,
     TransientError,
@@ -28,12 +29,15 @@ from schemas.io.server_errors import UNKNOWN_THERE, name_catalog_read
 
 #: Of a table or of an index.
 TOO_MANY_COLUMNS = "54011"
+#: Also of an index entry.
+ROW_TOO_LARGE = "54000"
 #: SQLSTATE (class of two characters, or whole) → error; the whole code takes precedence over its class.
 ERRORS: dict[str, type[ConsumerError]] = {
     "23505": UniqueViolationError,
     "22": RefusedError,
     "23": RefusedError,
-    "54": RefusedError,  # a row or index entry larger than the server's limits
+    "54": RefusedError,
+    ROW_TOO_LARGE: RowTooLargeError,
     TOO_MANY_COLUMNS: TargetConfigError,
     "44": RefusedError,  # WITH CHECK OPTION of a view
     "P0001": RefusedError,  # a trigger's RAISE EXCEPTION
@@ -67,7 +71,7 @@ REMEDIES = {
     "42P10": "the target table needs a primary key or unique index over exactly these columns",
     "42704": UNKNOWN_THERE,  # on connecting: a setting of rowlock's session
     TOO_MANY_COLUMNS: FEWER_COLUMNS,
-    "54000": "shorten the row's values at the source, or drop this index in the target; "
+    ROW_TOO_LARGE: "shorten the row's values at the source, or drop this index in the target; "
     "`rowlock quarantine retry` then writes the row",
     LOGIN_REFUSED: f"user or password is wrong: {CORRECT_LOGIN}",
     "28000": "let this user in (the server's pg_hba.conf), or correct the user in the configuration",
