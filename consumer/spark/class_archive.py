@@ -1,6 +1,6 @@
 """An archive of the classes that Spark loads (Java's class data sharing).
 
-`python -m consumer.spark.class_archive` creates it, once for a machine. Without it a JVM reads and
+`rowlock spark prepare` creates it, once for a machine. Without it a JVM reads and
 verifies some ten thousand classes at each start. The archive is optional: Java ignores it unless Java
 itself, its options and PySpark's jars are those with which it was created.
 """

@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -133,7 +134,7 @@ def _list_pipeline_errors(config: Config, pipelines: Collection[str]) -> Sequenc
 
 @click.command()
 @config_option
-@click.option("--name", required=True, help="Name of the agent; only one process may use it.")
+@click.option("--name", help="Name of the agent; only one process may use it [default: host name].")
 @click.option(
     "--coordinator", "peers", metavar="HOST:PORT", multiple=True, help="Instead of coordination.coordinators."
 )
@@ -145,7 +146,7 @@ def _list_pipeline_errors(config: Config, pipelines: Collection[str]) -> Sequenc
 @report_command_errors
 def agent(  # noqa: PLR0917 - click passes options by name
     config_file: Path,
-    name: str,
+    name: str | None,
     peers: tuple[str, ...],
     metrics: str | None,
     end_on_refusal: bool,
@@ -163,7 +164,7 @@ def agent(  # noqa: PLR0917 - click passes options by name
 
     coordinators = peers or config.coordination.coordinators
     with reload_on_hangup(config):
-        sys.exit(run_agent(config, name, coordinators, end_on_refusal=end_on_refusal))
+        sys.exit(run_agent(config, name or gethostname(), coordinators, end_on_refusal=end_on_refusal))
 
 
 @click.group(cls=CommandGroup)

@@ -1,4 +1,4 @@
-"""`rowlock spark package`: writes the archive from which Spark's executors on other machines run slots."""
+"""`rowlock spark`: archives of rowlock for executors on other machines, and of the Java classes of this one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 
 from rowlock.commands.help import CommandGroup
 from rowlock.commands.options import report_command_errors
+from rowlock.errors import CommandError
 
 if TYPE_CHECKING:
     from rowlock.spark_package.contents import Manifest
@@ -22,7 +23,7 @@ MEGABYTE = 1_000_000
 
 @click.group(cls=CommandGroup)
 def spark() -> None:
-    """Prepare Spark's executors on other machines."""
+    """Prepare Spark: its executors on other machines, and its start on this one."""
 
 
 @spark.command()
@@ -62,8 +63,6 @@ def package(output: Path, python: str) -> None:
 
 def _require_same_version(python: str) -> None:
     """Raise CommandError if the name of a Python has another version than this one."""
-    from rowlock.errors import CommandError
-
     named = re.fullmatch(r"python(\d+\.\d+)", Path(python).name)
     if named is not None and named[0] != OWN_PYTHON:
         raise CommandError(
@@ -85,3 +84,28 @@ def format_written_lines(output: Path, size: int, python: str, manifest: Manifes
         f"    package: {output.absolute()}",
         f"    python: {python}  # each executor's host needs Python {manifest.python} under this name",
     ]
+
+
+@spark.command()
+@report_command_errors
+def prepare() -> None:
+    """Archive the Java classes that Spark loads, so that it starts faster on this machine.
+
+    Run it once on each machine that applies, and again after Java or PySpark was replaced. It takes a minute
+    or two, and writes 150 MB beside the Python that rowlock runs in.
+    """
+    # No part of the first start: a second Java would need 1 GiB of memory and half a minute of processor time
+    # while the first copies run, and a service often may not write to the folder of its Python.
+    import subprocess
+
+    from consumer.spark.class_archive import archive_file, make_class_archive
+
+    try:
+        made = make_class_archive()
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        raise CommandError(
+            f"there is no archive of Spark's classes: {error}",
+            "Spark works without it; for a faster start, run this command as a user that may write to "
+            f"{archive_file().parent}",
+        ) from error
+    click.echo(f"{'made' if made else 'up to date:'} {archive_file()}")

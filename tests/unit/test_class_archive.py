@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from consumer.spark import class_archive
 from consumer.spark.query import build_session_settings
+from rowlock.cli import main
 
 
 @pytest.fixture
@@ -66,3 +68,23 @@ def test_what_was_made_halfway_is_not_used(place: Path, monkeypatch: pytest.Monk
         class_archive.make_class_archive()
     assert "SharedArchiveFile" not in _options()
     assert [each.suffix for each in place.iterdir()] == [".txt"], "and nothing of it lies about"
+
+
+@pytest.mark.usefixtures("runs")
+def test_prepare_spark_makes_the_archive_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(class_archive, "_describe_inputs", lambda: "one Java")
+    shown = [CliRunner().invoke(main, ["spark", "prepare"]).stdout for _ in range(2)]
+    file = place / "spark-classes.jsa"
+    assert shown == [f"made {file}\n", f"up to date: {file}\n"]
+
+
+@pytest.mark.usefixtures("place")
+def test_prepare_spark_says_why_there_is_no_archive(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(class_archive, "_describe_inputs", refuse)
+    ended = CliRunner().invoke(main, ["spark", "prepare"])
+    assert ended.exit_code == 2
+    assert "there is no archive of Spark's classes: [Errno 13] Permission denied" in ended.stderr
+    assert "Spark works without it" in ended.stderr

@@ -20,6 +20,7 @@ from pydantic import SecretStr
 from rich.console import Console
 from structlog.testing import capture_logs
 
+from coordinator.agent.shell import SUPERSEDED
 from coordinator.control.codec import Beat, Candidate, Claim, Message, Resigned
 from coordinator.control.fold import ControlFold
 from coordinator.core.leader.state import (
@@ -654,6 +655,39 @@ def test_an_agent_ends_with_2_if_a_unit_needs_an_operator_and_it_is_to_end_then(
     assert [(each["event"], each["unit"], each["error"]) for each in logs] == [
         ("unit needs an operator", "capture/b1", "no right: GRANT it")
     ]
+
+
+@pytest.mark.parametrize(("words", "name"), [((), socket.gethostname()), (("--name", "a7"), "a7")])
+def test_an_agent_has_the_name_of_its_host_by_default(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: tuple[str, ...], name: str
+) -> None:
+    seen: list[str] = []
+
+    def run_agent(_config: object, name: str, *_: object, **__: object) -> int:
+        seen.append(name)
+        return 0
+
+    monkeypatch.setattr(agent_command, "run_agent", run_agent)
+    file = tmp_path / "c.yaml"
+    file.write_text(CONFIG)
+    assert CliRunner().invoke(main, ["agent", "-c", str(file), *words]).exit_code == 0
+    assert seen == [name]
+
+
+def test_an_agent_whose_name_another_process_took_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """tests/integration/test_agent_shell.py starts two of one name."""
+    shell = SimpleNamespace(run=lambda _: SUPERSEDED)
+    monkeypatch.setattr(agent_command, "LocalWorkers", lambda *_, **__: Instant())
+    monkeypatch.setattr(agent_command.AgentShell, "connect", lambda *_, **__: shell)
+    file = tmp_path / "c.yaml"
+    file.write_text(CONFIG)
+    ended = CliRunner().invoke(main, ["agent", "-c", str(file)])
+    assert ended.exit_code == 2
+    assert ended.stderr == (
+        f"rowlock: another process is agent {socket.gethostname()} now: give each agent a --name of its own\n"
+    )
 
 
 def test_copy_without_a_table_shows_the_copies_and_asks_for_none(

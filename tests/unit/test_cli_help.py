@@ -99,7 +99,7 @@ def test_the_reference_has_the_commands_under_the_same_titles() -> None:
     assert isinstance(main, CommandGroup)
     parts = re.split(r"^\| \*\*(.+)\*\* \| \| \|$", page, flags=re.MULTILINE)
     shown = {
-        title: list(dict.fromkeys(re.findall(r"^\| `rowlock ([a-z]+)", part, re.MULTILINE)))
+        title: list(dict.fromkeys(re.findall(r"^\| `rowlock ([a-z-]+)", part, re.MULTILINE)))
         for title, part in zip(parts[1::2], parts[2::2], strict=True)
     }
     assert shown == {title: list(names) for title, names in main.chapters.items()}
