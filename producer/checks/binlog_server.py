@@ -27,6 +27,7 @@ from schemas.findings import (
     build_no_table_finding,
     merge_findings,
 )
+from schemas.io.certificates import explain_refused_certificate
 from schemas.io.endpoints import MYSQL_SERVER, explain_wrong_service
 from schemas.io.server_errors import (
     choose_mysql_remedy,
@@ -118,7 +119,8 @@ def require_server(source: SourceConfig, place: str) -> None:
     except _NOT_READ as error:
         finding = _build_unread_finding(place, source, error)
         code = error.args[0] if error.args else 0
-        if code in _ACCESS_DENIED or not isinstance(error, pymysql.MySQLError):
+        lasts = code in _ACCESS_DENIED or explain_refused_certificate(error) is not None
+        if lasts or not isinstance(error, pymysql.MySQLError):
             raise SourceRefusedError.from_problem(merge_findings([finding])) from error
         raise TransientSourceError.from_problem(merge_findings([finding])) from error
     with closing(catalog), source_errors():
@@ -241,6 +243,8 @@ def _build_unread_finding(place: str, source: SourceConfig, error: Exception) ->
             "(see 'Prepare a source database' in rowlock's documentation)"
             f"{explain_anonymous_user(str(text))}", source.password),
         )  # fmt: skip
+    if (remedy := explain_refused_certificate(error)) is not None:
+        return Finding("error", place, f"{at}: a certificate is refused: {text}", remedy)
     if code in _UNREACHABLE or not isinstance(code, int):
         if (other := explain_wrong_service(source.host, source.port, MYSQL_SERVER)) is not None:
             return Finding(

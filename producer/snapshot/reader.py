@@ -27,6 +27,7 @@ from producer.snapshot.text import build_select_expressions, make_snapshot_row_d
 from producer.sources.binlog.flavour import SnapshotVisibility
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, ReadChunk
 from producer.sources.source_session import source_errors
+from schemas.io.certificates import explain_refused_certificate
 from schemas.io.mysql_connection import MYSQL_SESSION_SQL, open_connection
 from schemas.table.model import Column, Key, Kind, Table
 from schemas.values.mysql import pack_rows, quote_name, to_mysql_columns
@@ -66,7 +67,9 @@ class ChunkReader:
             self._connection = None
 
     def read_chunk(self, request: ReadChunk) -> ChunkRead | ChunkFailed | ChunkRefused:
-        """Read a chunk. Raises SourceRefusedError if a retry would not help (a missing grant)."""
+        """Read a chunk. Raises SourceRefusedError if a retry would not help: a missing grant, or a
+        certificate that is refused.
+        """
         with source_errors():
             return self._read_chunk(request)
 
@@ -138,6 +141,8 @@ def _handle_read_error(request: ReadChunk, error: Exception) -> ChunkFailed | Ch
     of_server = isinstance(error, pymysql.MySQLError) and isinstance(number, int) and number > 0
     if request.where is not None and of_server and number not in _NOT_OF_A_CONDITION:
         return ChunkRefused(request.request, str(error.args[-1]))
+    if explain_refused_certificate(error) is not None:
+        raise error
     retryable = (pymysql.err.OperationalError, pymysql.err.InterfaceError, OSError)
     if number in _TABLE_CHANGED or (isinstance(error, retryable) and number not in _PERMANENT):
         return ChunkFailed(request.request, str(error))
