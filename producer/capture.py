@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from threading import Event
+from typing import Protocol
 
 import structlog
 
@@ -57,7 +58,12 @@ ENDED_AS_ASKED = "capture was asked to end"
 #: Errors that a run's last watermark reports.
 REPORTED_ERRORS = (TransientSourceError, SourceRefusedError, StreamStoppedError, SnapshotFinishedError)
 
-OnTrouble = Callable[[str], None]
+
+class OnTrouble(Protocol):
+    """A function that is called with an error before a restart."""
+
+    def __call__(self, why: str, /, *, delivery_failed: bool) -> None:
+        """`delivery_failed`: whether Kafka has not taken an event."""
 
 
 def run_capture(
@@ -73,7 +79,7 @@ def run_capture(
     """Capture `source` until `stop` is set (or its snapshot is complete, with `snapshot: only`).
 
     `gen_at_least`: from the assignment (producer.start.positions.CaptureAssignment). `on_watermark`:
-    called with every watermark that is sent. `on_trouble`: called with the error before a restart.
+    called with every watermark that is sent. `on_trouble`: see OnTrouble.
 
     Raises SourceRefusedError, KafkaRefusedError, StreamStoppedError, ConfigError, which need a person's
     action. Transient errors of source and Kafka are retried for ever, with backoff.
@@ -101,7 +107,7 @@ def run_capture(
             backoff = backoff.with_failure(time.monotonic())
             _log.warning("capture restarts", source=source, reason=str(error), seconds=backoff.pause)
             if on_trouble is not None:
-                on_trouble(_encode_error(error))
+                on_trouble(_encode_error(error), delivery_failed=isinstance(error, DeliveryError))
             stop.wait(backoff.pause * random.uniform(0.5, 1.0))  # noqa: S311
 
 

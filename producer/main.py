@@ -3,7 +3,8 @@
 It ends when its standard input does, so that it never outlives the process that started it; with
 `--detached` it does not watch it. With `--wait` it gets ready, writes `{"kind":"prepared"}` to stdout
 and touches nothing until a line comes in. Then it captures, and writes its progress as
-`{"kind":"captured",…}` about once a second, and `{"kind":"trouble","error":…}` before it restarts.
+`{"kind":"captured",…}` about once a second, and `{"kind":"trouble","error":…,"delivery_failed":…}` before it
+restarts.
 SIGTERM and SIGINT end it cleanly: what was sent is acknowledged, the position written, exit 0. For an
 error that needs a person's action it writes one message to stderr, then a line of JSON, and exits with
 2.
@@ -19,6 +20,7 @@ import logging
 import os
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -84,8 +86,7 @@ def _run_unit(options: argparse.Namespace, go: threading.Event, stop: threading.
                 config, options.source, stop,
                 new_snapshot=options.new_snapshot, gen_at_least=options.gen_at_least,
                 on_watermark=_report_watermark if options.wait else None,
-                on_trouble=(lambda why: _write_line(kind="trouble", source=options.source,
-                 error=why)) if options.wait else None,
+                on_trouble=partial(_report_trouble, options.source) if options.wait else None,
             )  # fmt: skip
     except SupersededError as error:
         _report_failure(options.source, error.problem)
@@ -171,6 +172,10 @@ def _report_watermark(mark: Watermark) -> None:
             name: copy.removed.since_ms for name, copy in mark.copies.items() if copy.removed is not None
         },
     )  # fmt: skip
+
+
+def _report_trouble(source: str, why: str, *, delivery_failed: bool) -> None:
+    _write_line(kind="trouble", source=source, error=why, delivery_failed=delivery_failed)
 
 
 def _report_failure(source: str, problem: Problem) -> int:

@@ -12,7 +12,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from rowlock.inspect.pairs import TablePair
     from rowlock.inspect.quarantine import EntrySelection
     from rowlock.inspect.status import Status
+    from rowlock.inspect.verify import PairResult
     from schemas.config.model import Config
     from schemas.config.servers import TargetConfig
 
@@ -321,9 +322,21 @@ def _list_remedies(seen: Status) -> list[str]:
     help="Seconds to wait for rows that are still in transit.",
 )
 @click.option("--all", "show_all", is_flag=True, help="Print all differing keys, not only the first.")
+@click.option(
+    "--metrics-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.prom",
+    help="Also write the results to this file, for Prometheus.",
+)
 @report_command_errors
 def verify(  # noqa: PLR0917 - click passes options by name
-    config_file: Path, output: str, pipeline: str | None, table: str | None, settle_s: float, show_all: bool
+    config_file: Path,
+    output: str,
+    pipeline: str | None,
+    table: str | None,
+    settle_s: float,
+    show_all: bool,
+    metrics_file: Path | None,
 ) -> None:
     """Compare every row of the sources with its row in the targets.
 
@@ -345,10 +358,12 @@ def verify(  # noqa: PLR0917 - click passes options by name
             "there is nothing to compare: no selected table of the sources has a route"
             + (f" ({table}); {propose_names(table, known)}" if table else "")
         )
+    record = _open_verify_metrics(metrics_file, None if pipeline or table else pairs)
     equal, printed = True, list[str]()
     with follow_verify(config) as progress:
         for result in compare(config, pairs, settle_s=settle_s, on_page=progress.show_page):
             equal = equal and result.equal
+            record(result)
             progress.clear_line()
             if output == "json":
                 click.echo(json.dumps({"version": 1, **result.as_dict()}))
@@ -358,6 +373,17 @@ def verify(  # noqa: PLR0917 - click passes options by name
                 printed += lines
     complete_printed_commands(*printed)
     sys.exit(FINE if equal else FINDING)
+
+
+def _open_verify_metrics(
+    path: Path | None, tables: Sequence[TablePair] | None
+) -> Callable[[PairResult], None]:
+    """Return a function that records a result in the file; without a file it does nothing."""
+    if path is None:
+        return lambda _result: None
+    from rowlock.commands.verify_metrics import VerifyMetrics  # it loads FastAPI
+
+    return VerifyMetrics.open_file(path, tables).record_result
 
 
 @main.command()

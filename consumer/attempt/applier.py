@@ -20,9 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
+from time import monotonic, time
 
 import structlog
 
+from consumer.attempt.durations import DurationCounter
 from consumer.attempt.effects import Machine
 from consumer.attempt.lane_group import LaneGroup, LockWaits, Signals
 from consumer.attempt.operations import CloseQuarantine, Operation, QuarantineEvents, WriteChanges
@@ -108,6 +110,7 @@ class Applier:
         self._small_batch = small_batch if may_be_one else 0
         self._lock_waits = LockWaits()
         self._upserted = self._deleted = 0
+        self._transactions, self._visible = DurationCounter(), DurationCounter()
         self.held = 0
         self.displaced = 0
         self.quarantine_growth = 0
@@ -188,13 +191,13 @@ class Applier:
                 return RefusedError(change.refused)
         if not self._progress.level:
             return TransientError("the lanes are at different offsets")
-        batch = self._build_whole_batch(mark)
+        batch, began = self._build_whole_batch(mark), monotonic()
         try:
             yield from self._write_batch(range(len(self._progress.rows)), batch)
         except (TransientError, RefusedError) as error:
             return error
         self._pending = []
-        self._record_batch(batch)
+        self._record_batch(batch, monotonic() - began)
         return None
 
     def _build_whole_batch(self, mark: LaneMark) -> LaneBatch:
@@ -202,15 +205,21 @@ class Applier:
         first, last = self._pending[0].id, self._pending[-1].id
         if not self._held:
             net = make_reducer(self._target).reduce(self._pending)
-            return LaneBatch([net], mark, QuarantineChanges(), None, (first, last), len(self._pending))
+            since = self._pending[0].ts_ms
+            return LaneBatch([net], mark, QuarantineChanges(), None, (first, last), len(self._pending), since)
         plan = TablePlan(self._target, self._layout, TicketTable(self._layout.lanes), self._expected)
         items: list[LaneItem] = [
             (change, plan, plan.fold_key(change.before or get_image(change)), ()) for change in self._pending
         ]
         return build_batch(PendingBatch(items, mark), 0, QuarantinedKeys(list_entries_of(self._held, plan)))
 
-    def _record_batch(self, batch: LaneBatch, displaced: int = 0) -> None:
-        """Count what a committed batch has done, and keep the quarantine as it leaves it."""
+    def _record_batch(self, batch: LaneBatch, took_s: float, displaced: int = 0) -> None:
+        """Count what a committed batch has done, and keep the quarantine as it leaves it. `took_s`: the time
+        of its transaction.
+        """
+        self._transactions.add(took_s)
+        if batch.since_ms:
+            self._visible.add(time() - batch.since_ms / 1000, batch.count)
         remaining = batch.quarantine.list_remaining()
         if batch.quarantine.added or batch.quarantine.closed:
             closed = set(batch.quarantine.closed)
@@ -239,6 +248,8 @@ class Applier:
             round(waits.seconds * 1000),
             waits.longest_chain,
             resolved=self.resolved,
+            transactions=self._transactions.durations,
+            visible=self._visible.durations,
         )
 
     def _open_lanes(self, *, measure: bool = True) -> Machine[None]:
@@ -269,9 +280,11 @@ class Applier:
 
     def _commit_batch(self, lane: int, batch: LaneBatch) -> Machine[None]:
         """Apply a lane's batch in one transaction, and log the displaced and quarantined rows."""
+        began = monotonic()
         displaced = yield from self._write_batch([lane], batch)
+        took_s = monotonic() - began
         with self._signals.mutex:  # several lanes add to the figures
-            self._record_batch(batch, displaced)
+            self._record_batch(batch, took_s, displaced)
         if displaced:
             log_displaced_rows(self._unit, self._target, displaced, batch.events[0], batch.nets)
         for entry in batch.quarantine.list_remaining():

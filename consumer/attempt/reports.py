@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from consumer.attempt.durations import NO_DURATIONS, Durations
 from schemas.wire.position import Position
 
 AttemptOutcome = Literal["ok", "behind", "stopped", "fenced"]
@@ -38,6 +39,11 @@ class LaneFigures(msgspec.Struct, frozen=True, omit_defaults=True):
     """Events in quarantine at the end; None: not known."""
     resolved: int = msgspec.field(name="resolved", default=0)
     """Events that have left the quarantine because their row was written, or is deleted at the source."""
+    transactions: Durations = msgspec.field(name="transactions", default=NO_DURATIONS)
+    """Times of the transactions that have written events, from their begin to their commit."""
+    visible: Durations = msgspec.field(name="visible", default=NO_DURATIONS)
+    """Times of events, from the commit at the source to the commit in the target. All events of a transaction
+    in the target count as old as its first one."""
 
     def merge(self, later: LaneFigures) -> LaneFigures:
         """Return these figures and `later` ones together."""
@@ -49,6 +55,8 @@ class LaneFigures(msgspec.Struct, frozen=True, omit_defaults=True):
             max(self.lock_chain, later.lock_chain),
             self.open_quarantine if later.open_quarantine is None else later.open_quarantine,
             self.resolved + later.resolved,
+            self.transactions.merge(later.transactions),
+            self.visible.merge(later.visible),
         )
 
 
@@ -67,7 +75,8 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     them (drift). `commit_ts_ms`: source commit time of the last applied event (0: unknown). `position`:
     source position of the lowest lane. `copy`: the copy that would resolve a stop. `lanes`: of this attempt.
     `trial_in_s`: seconds after which quarantined keys are to be tried although no further record has come,
-    or passed ranges of a key sweep compared; 0: none waits for that.
+    or passed ranges of a key sweep compared; 0: none waits for that. `left`: records of the topic that no
+    attempt has had, about; None: not counted.
     """
 
     topic: str = msgspec.field(name="topic")
@@ -84,3 +93,4 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     copy: CopyNeed | None = msgspec.field(name="copy", default=None)
     lanes: LaneFigures = msgspec.field(name="lanes", default=NO_FIGURES)
     trial_in_s: float = msgspec.field(name="trial_in_s", default=0.0)
+    left: int | None = msgspec.field(name="left", default=None)

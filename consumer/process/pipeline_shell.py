@@ -28,6 +28,7 @@ from consumer.units.messages import (
     SecretsReplaced,
     StartUnit,
 )
+from consumer.units.supervision import WatchedUnit
 from schemas.config.model import TargetConfig
 from schemas.units import UnitProgress, WorkerEnded
 
@@ -41,7 +42,8 @@ class PipelineShell:
         self, pipeline: PipelineSettings, pool: SlotPool, lines: LineWriter, times: SourceTimes
     ) -> None:
         self._pipeline = pipeline
-        self._status = StatusWriter(pipeline.name, lines)
+        self._times = times
+        self._status = StatusWriter(pipeline.name, lines, self._count_left)
         self._reporter = CheckpointReporter(pipeline.name, lines, times, frozenset(pipeline.debezium))
         self._state = decisions.PipelineState()
         self._events: queue.SimpleQueue[PipelineEvent] = queue.SimpleQueue()
@@ -58,6 +60,16 @@ class PipelineShell:
     def _run_guarded(self) -> None:
         with fault_ends_process(self._pipeline.name):
             self._run_loop()
+
+    def _count_left(self, topic: str, unit: WatchedUnit) -> int | None:
+        """Return how many records of the topic are not applied. Watermarks count those of a unit that is
+        stopped, too; without them, as of the unit's last attempt.
+        """
+        source = self._pipeline.find_source(topic)
+        if source is None or source in self._pipeline.debezium:
+            return unit.left
+        found = self._times.count_left(source, topic, unit.offset)
+        return unit.left if found is None else found
 
     # -- instructions
 

@@ -163,6 +163,15 @@ class SourceTimes:
             marks = self._marks.get(source)
             return (marks.compute_checkpoint(topic, applied), marks.resolved_ts) if marks else (0, 0)
 
+    def count_left(self, source: str, topic: str, applied: int) -> int | None:
+        """Return how many records after the offset `applied` the topic had at the last watermark; None: not
+        known.
+        """
+        with self._mutex:
+            marks = self._marks.get(source)
+            known = marks.topics.get(topic) if marks else None
+            return max(0, known.ends[-1] - applied) if known else None
+
     def get_copy_state(self, source: str, db: str, table: str) -> CopyState | None:
         """Return the state of the last request to copy a table of a source; None if no request is known."""
         with self._mutex:

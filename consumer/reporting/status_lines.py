@@ -1,7 +1,8 @@
 """JSON lines on stdout for the supervisor of the apply process; stdout carries nothing else.
 
 `{"kind":"status","pipeline":P,"state":"running|stopping","units":{topic:{offset,state,applied,dropped,held,
-displaced,commit_ts_ms,lanes,message?}},"applied":N}` at most once a second and only when something changed;
+displaced,commit_ts_ms,lanes,message?,left?}},"applied":N}` at most once a second and only when something
+changed;
 `{"kind":"problem","pipeline":P,"what":…,"why":…}` for each problem. `{"kind":"ready",…}`, once Spark is up,
 is written by consumer.process.instructions.
 """
@@ -9,10 +10,11 @@ is written by consumer.process.instructions.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from consumer.reporting.protocol import LineWriter
 from consumer.units.supervision import WatchedUnit
@@ -23,8 +25,14 @@ STATUS_INTERVAL_S = 1.0
 class StatusWriter:
     """Writes a pipeline's status lines."""
 
-    def __init__(self, pipeline: str, out: LineWriter) -> None:
-        self._pipeline = pipeline
+    def __init__(
+        self,
+        pipeline: str,
+        out: LineWriter,
+        count_left: Callable[[str, WatchedUnit], int | None] = lambda _topic, unit: unit.left,
+    ) -> None:
+        """`count_left(topic, unit)`: see WatchedUnit.left."""
+        self._pipeline, self._count_left = pipeline, count_left
         self._out = out
         self._next = 0.0
         self._last: dict[str, Any] = {}
@@ -46,7 +54,10 @@ class StatusWriter:
         line = {
             "kind": "status",
             "state": state,
-            "units": {topic: _build_unit_status(unit) for topic, unit in sorted(units.items())},
+            "units": {
+                topic: _build_unit_status(replace(unit, left=self._count_left(topic, unit)))
+                for topic, unit in sorted(units.items())
+            },
             "applied": sum(unit.applied for unit in units.values()),
         }
         if line != self._last:
@@ -61,6 +72,9 @@ class StatusWriter:
 
 
 def _build_unit_status(unit: WatchedUnit) -> dict[str, Any]:
+    left_out = {"message": "", "left": None}
     return {
-        name: value for name, value in msgspec.to_builtins(unit).items() if value != "" or name != "message"
+        name: value
+        for name, value in msgspec.to_builtins(unit).items()
+        if name not in left_out or value != left_out[name]
     }

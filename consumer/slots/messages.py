@@ -115,11 +115,10 @@ class UnitReleased(msgspec.Struct, frozen=True, tag="released"):
 
 
 class SlotReports(msgspec.Struct, frozen=True, tag="reports"):
-    """Results of attempts, or what they wait for. `left`: topic → number of events that are left, about."""
+    """Results of attempts, or what they wait for."""
 
     run: str = msgspec.field(name="run")
     reports: list[Report] = msgspec.field(name="reports")
-    left: dict[str, int] = msgspec.field(name="left", default_factory=dict)
 
 
 SlotAnswer = SlotOpened | UnitReleased | SlotReports

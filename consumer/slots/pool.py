@@ -214,11 +214,12 @@ class SlotPool:
             match answer:
                 case UnitReleased():
                     self._carry_out(self._plan.record_release(number, answer))
-                case SlotReports(run, reports, left):
+                case SlotReports(run, reports):
                     if run in self._pipelines:
                         self._pipelines[run][1].take_reports(reports)
-                    for topic, events in left.items():
-                        self._carry_out(self._plan.record_left(number, (run, topic), events))
+                    for report in reports:
+                        if report.left is not None:
+                            self._carry_out(self._plan.record_left(number, (run, report.topic), report.left))
                 case SlotOpened():
                     log.error("slot opened its stream twice", slot=answer.number)
 

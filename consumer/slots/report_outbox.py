@@ -27,12 +27,11 @@ class ReportOutbox:
         self._thread = threading.Thread(target=self._send_in_time, name=f"{name} reports", daemon=True)
         self._thread.start()
 
-    def put_report(self, run: str, report: Report, left: dict[str, int]) -> None:
-        """Send a report at once, or with others within `SEND_INTERVAL_S`. `left`: see SlotReports."""
+    def put_report(self, run: str, report: Report) -> None:
+        """Send a report at once, or with others within `SEND_INTERVAL_S`."""
         with self._changed:
             waiting = self._waiting.setdefault(run, SlotReports(run, []))
             waiting.reports.append(report)
-            waiting.left.update(left)
             if time.monotonic() >= self._next_at:
                 self._send_waiting()
             else:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import structlog
+from msgspec.structs import replace
 
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.slots.connections import ConnectionCache
@@ -93,7 +94,7 @@ class SlotRunner:
             return
         pipeline = ServedPipeline(
             settings,
-            report=lambda report: self._outbox.put_report(run, report, {}),
+            report=lambda report: self._outbox.put_report(run, report),
             take=partial(self._take_records, run),
             lose=partial(self._lose_records, run),
             others_wait=lambda: self._schedule.has_waiting,
@@ -238,7 +239,7 @@ class SlotRunner:
                 self._idle -= 1
 
     def _run_turn(self, turn: Turn, number: int, connections: dict[str, ConnectionCache]) -> None:
-        run, topic = turn.unit.place
+        run, _ = turn.unit.place
         pipeline = self._pipelines[run]
         if run not in connections:
             connections[run] = pipeline.make_connections(number)
@@ -246,7 +247,7 @@ class SlotRunner:
         report, end = pipeline.run_attempt(turn, connections[run])
         with self._changed:
             effects = self._schedule.end_turn(turn, report, end, time.monotonic())
-            self._outbox.put_report(run, report, {topic: turn.unit.left})
+            self._outbox.put_report(run, replace(report, left=turn.unit.left))
             if any(isinstance(effect, UnitReleased) for effect in effects):
                 pipeline.forget_unit(turn.unit.serve)
             self._carry_out(effects)

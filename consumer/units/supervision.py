@@ -27,9 +27,13 @@ class WatchedUnit(msgspec.Struct, frozen=True):
     held: int = msgspec.field(name="held", default=0)
     displaced: int = msgspec.field(name="displaced", default=0)
     lanes: LaneFigures = msgspec.field(name="lanes", default=NO_FIGURES)
+    left: int | None = msgspec.field(name="left", default=None)
+    """Records of the topic that are not applied, about; None: not known."""
 
 
-FIGURES = ("state", "offset", "applied", "dropped", "held", "displaced", "commit_ts_ms", "message", "lanes")
+FIGURES = (
+    "state", "offset", "applied", "dropped", "held", "displaced", "commit_ts_ms", "message", "lanes", "left",
+)  # fmt: skip
 """The fields of a report that `apply_report` takes."""
 
 
@@ -45,6 +49,7 @@ def apply_report(
     commit_ts_ms: int,
     message: str,
     lanes: LaneFigures,
+    left: int | None = None,
 ) -> WatchedUnit:
     """Return the unit after a report: counts are added; `stopped` and `fenced` stay until the next
     takeover.
@@ -61,6 +66,7 @@ def apply_report(
         held=unit.held + held,
         displaced=unit.displaced + displaced,
         lanes=unit.lanes.merge(lanes),
+        left=unit.left if left is None else left,
     )
 
 

@@ -13,7 +13,12 @@ from typing import Literal
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from pydantic import SecretStr
@@ -29,17 +34,31 @@ class MetricDefinition:
 
     name: str
     """With its unit, and `_total` if it is a counter."""
-    kind: Literal["gauge", "counter"]
+    kind: Literal["gauge", "counter", "histogram"]
     meaning: str
     labels: tuple[str, ...] = ()
 
-    def build_family(self) -> GaugeMetricFamily | CounterMetricFamily:
+    def build_family(self) -> MetricFamily:
         """Return the metric without any values."""
-        kind = CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily
-        return kind(self.name, self.meaning, labels=self.labels)
+        return _FAMILIES[self.kind](self.name, self.meaning, labels=self.labels)
 
 
-MetricValue = tuple[MetricDefinition, tuple[str, ...], float]
+MetricFamily = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
+_FAMILIES: dict[str, type[MetricFamily]] = {
+    "gauge": GaugeMetricFamily, "counter": CounterMetricFamily, "histogram": HistogramMetricFamily,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """The value of a histogram."""
+
+    buckets: Sequence[tuple[str, float]]
+    """(upper bound, number of observations up to it), with the bound "+Inf" at the end."""
+    sum: float
+
+
+MetricValue = tuple[MetricDefinition, tuple[str, ...], float | Histogram]
 """A metric, the values of its labels in order, and its number."""
 
 BUILD_INFO = MetricDefinition(
@@ -62,8 +81,17 @@ class StateCollector(Collector):
         """Yield the metrics that have values now, in the order of their definitions."""
         families = {definition: definition.build_family() for definition in self._definitions}
         for definition, labels, number in self._read():
-            families[definition].add_metric(labels, number)
+            _add_value(families[definition], labels, number)
         yield from (family for family in families.values() if family.samples)
+
+
+def _add_value(family: MetricFamily, labels: Sequence[str], number: float | Histogram) -> None:
+    if isinstance(number, Histogram):
+        if not isinstance(family, HistogramMetricFamily):
+            raise TypeError(f"{family.name} is no histogram")
+        family.add_metric(labels, number.buckets, number.sum)
+    else:
+        family.add_metric(labels, number)  # type: ignore[arg-type, call-arg]
 
 
 def build_registry(

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from coordinator.core.leader.history import MOVE_CAUSES
 from coordinator.core.members import MemberState
 from coordinator.rest.exposition import BUILD_INFO, MetricDefinition, MetricValue
 from coordinator.server.coordinator import Coordinator
@@ -27,6 +28,15 @@ JOURNAL_EVENTS = MetricDefinition(
     "Events since this process started, as `rowlock events` shows them: elections, agents that joined or "
     "were lost, units that were placed, moved or stopped, commands, alarms.",
     ("event",),
+)
+MOVES = MetricDefinition(
+    "rowlock_moves_total",
+    "counter",
+    "Units that came to another agent since this process started, by cause: `drain`, `move`, `rebalance`: "
+    "as a person asked; `balance`: the load is evened out; `agent_lost`; `agent_restarted`; `failure`: it "
+    "failed on the agent before, or did not get ready there; `other`: for example after a pause, or a change "
+    "of the configuration.",
+    ("why",),
 )
 AGENTS = MetricDefinition(
     "rowlock_agents",
@@ -116,8 +126,9 @@ CUT_TIME = MetricDefinition(
 )
 
 COORDINATOR_METRICS = (
-    BUILD_INFO, LEADER, TERM, JOURNAL_EVENTS, AGENTS, AGENT_HEARD, AGENT_UNITS, AGENT_BACKS_OFF, AGENT_CONFIG,
-    UNITS, UNIT_HEALTH, UNIT_FAILURES, RESTRICTED, MOVING, CAPTURED_TO, APPLIED_TO, WAITS_FOR_UNITS, CUT_TIME,
+    BUILD_INFO, LEADER, TERM, JOURNAL_EVENTS, MOVES, AGENTS, AGENT_HEARD, AGENT_UNITS, AGENT_BACKS_OFF,
+    AGENT_CONFIG, UNITS, UNIT_HEALTH, UNIT_FAILURES, RESTRICTED, MOVING, CAPTURED_TO, APPLIED_TO,
+    WAITS_FOR_UNITS, CUT_TIME,
 )  # fmt: skip
 """All metrics of a coordinator, in the order of a scrape."""
 
@@ -145,6 +156,8 @@ class CoordinatorNumbers:
             yield TERM, (), view.leader.rev
         for event, count in sorted(self.coordinator.count_events().items()):
             yield JOURNAL_EVENTS, (event,), count
+        moves = self.coordinator.count_moves()
+        yield from ((MOVES, (cause,), moves.get(cause, 0)) for cause in MOVE_CAUSES)
         if view.leading:
             yield from self._read_view(view)
 

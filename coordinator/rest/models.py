@@ -246,8 +246,8 @@ class ClusterEvent(Answer):
     )
     about: dict[str, Any] = Field(
         serialization_alias="about",
-        description="Its details: `unit`, `agent`, `from`, `to`, `why`, `took_s`, `command`, `by`, `digest`, "
-        "`was`, `changed`, as they apply.",
+        description="Its details: `unit`, `agent`, `from`, `to`, `why`, `cause`, `took_s`, `command`, `by`, "
+        "`digest`, `was`, `changed`, as they apply.",
     )
 
 

@@ -205,6 +205,12 @@ class Coordinator:
         """Return phrase → the number of its events since this process started. Never waits."""
         return self._machine.journal.count_events()
 
+    def count_moves(self) -> Mapping[str, int]:
+        """Return cause → how many units have come to another agent since this process started. Never
+        waits.
+        """
+        return self._machine.journal.count_moves()
+
     def record_event(self, what: str, about: Mapping[str, object]) -> None:
         """Record an action that this coordinator has done for an operator."""
         leader = self.get_leader()

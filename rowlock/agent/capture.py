@@ -276,6 +276,8 @@ class CaptureWorkers:
                 self._ledger.report_event(unit.name, unit.record_progress(line))
             case "trouble":
                 unit.record_refusal(None)
+                if line.get("delivery_failed"):
+                    self._figures.count_delivery_failure(unit.source)
                 self._report_trouble(unit, f"{TRIES_AGAIN}{line.get('error')}")
             case "failed":
                 unit.record_failure(str(line.get("error")), login_refused=bool(line.get("login_refused")))

@@ -11,181 +11,58 @@ from dataclasses import dataclass
 
 import structlog
 
+from consumer.attempt.durations import Durations
 from coordinator.core.agent_unit import AgentUnit
 from coordinator.rest.exposition import (
     BUILD_INFO,
-    MetricDefinition,
+    Histogram,
     MetricValue,
     build_registry,
     create_metrics_app,
 )
 from coordinator.rest.server import Certificate, RestServer
 from rowlock import __version__
+from rowlock.agent.metric_definitions import (
+    AGENT_METRICS,
+    APPLIED_EVENTS,
+    APPLIED_ROWS,
+    BACKLOG_EVENTS,
+    CAPTURE_FINISHED,
+    CAPTURE_HEARD,
+    CAPTURED_ROWS,
+    COPIES,
+    COPY_ESTIMATE,
+    COPY_ROWS,
+    DELIVERY_FAILURES,
+    DISPLACED,
+    HEADROOM_END,
+    HELD_UNITS,
+    LEASE_END,
+    LOCK_CHAIN,
+    LOCK_WAIT_SECONDS,
+    LOCK_WAITS,
+    OPEN_QUARANTINE,
+    QUARANTINED,
+    REMOVED_ROWS,
+    RESOLVED,
+    RETENTION,
+    SNAPSHOTS,
+    STARTS,
+    TABLE_STOPPED,
+    TRANSACTION_SECONDS,
+    UNIT_APPLIED_TO,
+    VISIBLE_SECONDS,
+)
 from rowlock.agent.reported import ReportedFigures
+from rowlock.agent.retention import Kept
 from rowlock.errors import CommandError
 from schemas.config.model import Config
-from schemas.units import ApplyName, UnitPhase, parse_unit_name
+from schemas.units import ApplyName, CaptureName, UnitPhase, parse_unit_name
 
 _LOG = structlog.get_logger()
 
 RETRY_S = 10.0
 """Seconds until it is tried again to serve metrics on an address that was not free."""
-
-_TOPIC = ("pipeline", "topic")
-
-HELD_UNITS = MetricDefinition(
-    "rowlock_held_units",
-    "gauge",
-    "Units that this agent holds, by kind and phase: `preparing`, `prepared`, `replicating`, `stopping`, "
-    "`stopped`.",
-    ("kind", "phase"),
-)
-LEASE_END = MetricDefinition(
-    "rowlock_lease_end_timestamp_seconds",
-    "gauge",
-    "When the first lease of a replicating unit of this agent ends, unless the leader renews it. A unit "
-    "whose lease has ended stops writing.",
-)
-UNIT_APPLIED_TO = MetricDefinition(
-    "rowlock_unit_applied_to_timestamp_seconds",
-    "gauge",
-    "Source commit time up to which the topic is applied.",
-    _TOPIC,
-)
-STARTS = MetricDefinition(
-    "rowlock_process_starts_total",
-    "counter",
-    "Processes that the agent has started: one for all apply units (kind `apply`, no source), and one for "
-    "each source that it captures (`capture`). The first start counts, too.",
-    ("kind", "source"),
-)
-CAPTURED_ROWS = MetricDefinition(
-    "rowlock_captured_rows_total",
-    "counter",
-    "Rows of the log that this agent has captured into Kafka, without those of snapshots and copies.",
-    ("source",),
-)
-CAPTURE_HEARD = MetricDefinition(
-    "rowlock_heard_timestamp_seconds",
-    "gauge",
-    "When the source's capture process last reported progress, which it does every second, also without "
-    "events in the log.",
-    ("source",),
-)
-CAPTURE_FINISHED = MetricDefinition(
-    "rowlock_capture_finished",
-    "gauge",
-    "Whether this agent has the source's unit, and its snapshot was all it had to do (`snapshot: only`) and "
-    "is complete in Kafka: 1 or 0. Times up to which the source is captured and applied do not move on then.",
-    ("source",),
-)
-SNAPSHOTS = MetricDefinition(
-    "rowlock_snapshot_pending_tables",
-    "gauge",
-    "Tables whose snapshot is not complete in Kafka.",
-    ("source",),
-)
-TABLE_STOPPED = MetricDefinition(
-    "rowlock_table_stopped",
-    "gauge",
-    "Always 1: capture publishes no event of this table until a copy of it begins. `cause` is the stable "
-    "cause of the stop.",
-    ("source", "table", "cause"),
-)
-COPIES = MetricDefinition(
-    "rowlock_copies",
-    "gauge",
-    "Tables by the phase of their last copy: `waiting`, `running`, `done`, `refused`, `cancelled`. A copy "
-    "is forgotten a day after its end.",
-    ("source", "phase"),
-)
-COPY_ROWS = MetricDefinition(
-    "rowlock_copy_rows",
-    "gauge",
-    "Rows that a copy, which runs, has published so far.",
-    ("source", "table"),
-)
-COPY_ESTIMATE = MetricDefinition(
-    "rowlock_copy_estimated_rows",
-    "gauge",
-    "About how many rows a copy, which runs, will have.",
-    ("source", "table"),
-)
-REMOVED_ROWS = MetricDefinition(
-    "rowlock_removed_rows_timestamp_seconds",
-    "gauge",
-    "When a statement (DROP PARTITION) removed rows at the source that targets may still have. The value "
-    "ends when a key sweep or a copy of the table has ended.",
-    ("source", "table"),
-)
-APPLIED_EVENTS = MetricDefinition(
-    "rowlock_applied_events_total",
-    "counter",
-    "Events that were applied to the target.",
-    _TOPIC,
-)
-APPLIED_ROWS = MetricDefinition(
-    "rowlock_applied_rows_total",
-    "counter",
-    "Rows that were written to (`op` is `upsert`) or deleted from (`delete`) the target. Several events of "
-    "one key in a transaction are one row.",
-    (*_TOPIC, "op"),
-)
-QUARANTINED = MetricDefinition(
-    "rowlock_quarantined_events_total",
-    "counter",
-    "Events that were quarantined, because the target refused them or an earlier event of their key.",
-    _TOPIC,
-)
-OPEN_QUARANTINE = MetricDefinition(
-    "rowlock_quarantine_open_events",
-    "gauge",
-    "Events in quarantine, as the last attempt to apply the topic has seen them. There is no value until the "
-    "topic has an event after the agent prepared it, and `rowlock quarantine skip` and `retry` change the "
-    "value with the next event only. `rowlock quarantine list` reads the target itself.",
-    _TOPIC,
-)
-RESOLVED = MetricDefinition(
-    "rowlock_quarantine_resolved_events_total",
-    "counter",
-    "Events that have left the quarantine, because a later row of their key was written, or the source has "
-    "deleted it. Of a key that changes often only the first event and the newest stay in quarantine; those "
-    "in between are not counted, nor what `rowlock quarantine skip` and `retry` resolve.",
-    _TOPIC,
-)
-DISPLACED = MetricDefinition(
-    "rowlock_displaced_rows_total",
-    "counter",
-    "Rows of the target that had to make room for events, because the target had drifted.",
-    _TOPIC,
-)
-LOCK_WAITS = MetricDefinition(
-    "rowlock_lock_waits_total",
-    "counter",
-    "How often a lane waited for the commit of another lane, because their events have a unique value in "
-    "common.",
-    _TOPIC,
-)
-LOCK_WAIT_SECONDS = MetricDefinition(
-    "rowlock_lock_wait_seconds_total",
-    "counter",
-    "How long lanes waited for each other; lanes that wait at the same time count each.",
-    _TOPIC,
-)
-LOCK_CHAIN = MetricDefinition(
-    "rowlock_lock_chain_longest",
-    "gauge",
-    "The most lanes that have waited one for the next since the agent started.",
-    _TOPIC,
-)
-
-AGENT_METRICS = (
-    BUILD_INFO, HELD_UNITS, LEASE_END, UNIT_APPLIED_TO, STARTS, CAPTURED_ROWS, CAPTURE_HEARD,
-    CAPTURE_FINISHED, SNAPSHOTS, TABLE_STOPPED, COPIES, COPY_ROWS, COPY_ESTIMATE, REMOVED_ROWS,
-    APPLIED_EVENTS, APPLIED_ROWS, QUARANTINED, OPEN_QUARANTINE, RESOLVED, DISPLACED, LOCK_WAITS,
-    LOCK_WAIT_SECONDS, LOCK_CHAIN,
-)  # fmt: skip
-"""All metrics of an agent, in the order of a scrape."""
 
 _COPY_PHASES = ("waiting", "running", "done", "refused", "cancelled")
 
@@ -199,6 +76,8 @@ class AgentNumbers:
     """Returns the units that the agent holds."""
     per_topic: int
     """With more topics than this, no metric has a value for each topic."""
+    get_kept: Callable[[], Kept] = Kept
+    """Returns how long is kept what the units need."""
     clock: Callable[[], float] = time.monotonic
     """The clock of leases."""
     wall: Callable[[], float] = time.time
@@ -210,6 +89,7 @@ class AgentNumbers:
         for process, count in sorted(self.reported.list_starts().items()):
             yield STARTS, process, count
         yield from self._read_captured()
+        yield from self._read_headroom()
         yield from self._read_applied()
 
     def _read_held(self) -> Iterator[MetricValue]:
@@ -235,6 +115,7 @@ class AgentNumbers:
     def _read_captured(self) -> Iterator[MetricValue]:
         for source, figures in self.reported.list_sources().items():
             yield CAPTURED_ROWS, (source,), figures.rows
+            yield DELIVERY_FAILURES, (source,), figures.delivery_failures
             yield CAPTURE_FINISHED, (source,), float(figures.finished)
             if not figures.heard_at:
                 continue
@@ -252,9 +133,40 @@ class AgentNumbers:
             for table, since_ms in sorted(figures.last.removed.items()):
                 yield REMOVED_ROWS, (source, table), since_ms / 1000
 
+    def _read_headroom(self) -> Iterator[MetricValue]:
+        now = self.wall()
+        least: dict[str, tuple[float, float, float]] = {}
+        for place, needed_from, kept_s in self._list_kept_parts(now):
+            end = needed_from + kept_s
+            part = ((end - now) / kept_s, end, kept_s)
+            least[place] = min(least.get(place, part), part)
+        for place, (_share, end, kept_s) in sorted(least.items()):
+            yield RETENTION, (place,), kept_s
+            yield HEADROOM_END, (place,), end
+
+    def _list_kept_parts(self, now: float) -> Iterator[tuple[str, float, float]]:
+        """Yield (place, time from which on it is needed, seconds for which it is kept) of each running unit.
+        A unit that has applied everything needs what comes from now on.
+        """
+        kept = self.get_kept()
+        sources, figures = self.reported.list_sources(), self.reported.list_topics()
+        for unit in self.list_held():
+            mark, named = unit.mark, parse_unit_name(unit.unit)
+            if unit.state is not UnitPhase.REPLICATING or mark is None or not mark.checkpoint_ts:
+                continue
+            done_to = mark.checkpoint_ts / 1000
+            if isinstance(named, CaptureName) and named.source in kept.logs:
+                if not (named.source in sources and sources[named.source].finished):
+                    yield f"source {named.source}", done_to, kept.logs[named.source]
+            elif isinstance(named, ApplyName) and named.topic in kept.topics and named in figures:
+                needed_from = done_to if figures[named].left else now
+                yield f"pipeline {named.pipeline}", needed_from, kept.topics[named.topic]
+
     def _read_applied(self) -> Iterator[MetricValue]:
         for labels, figures in self.reported.list_units(self.per_topic).items():
             lanes = figures.lanes
+            if figures.left is not None:
+                yield BACKLOG_EVENTS, labels, figures.left
             yield APPLIED_EVENTS, labels, figures.applied
             yield APPLIED_ROWS, (*labels, "upsert"), lanes.upserted
             yield APPLIED_ROWS, (*labels, "delete"), lanes.deleted
@@ -266,6 +178,13 @@ class AgentNumbers:
             yield LOCK_WAITS, labels, lanes.lock_waits
             yield LOCK_WAIT_SECONDS, labels, lanes.lock_wait_ms / 1000
             yield LOCK_CHAIN, labels, lanes.lock_chain
+        for (pipeline, _), figures in self.reported.list_units(0).items():
+            yield TRANSACTION_SECONDS, (pipeline,), _build_histogram(figures.lanes.transactions)
+            yield VISIBLE_SECONDS, (pipeline,), _build_histogram(figures.lanes.visible)
+
+
+def _build_histogram(durations: Durations) -> Histogram:
+    return Histogram(durations.list_buckets(), durations.total_ms / 1000)
 
 
 class MetricsServer:

@@ -52,6 +52,8 @@ class CapturedFigures:
     """Time of the last report of the present process, in seconds since 1970; 0: none yet."""
     rows_before: int = 0
     """Rows of earlier processes."""
+    delivery_failures: int = 0
+    """How often Kafka has not taken an event, since the agent started."""
     finished: bool = False
     """Whether its snapshot was all it had to do, and is complete."""
 
@@ -65,6 +67,9 @@ class CapturedFigures:
         if line.events < self.last.events:
             self.rows_before = self.rows
         self.last, self.heard_at = line, now
+
+    def count_delivery_failure(self) -> None:
+        self.delivery_failures += 1
 
     def end_process(self) -> None:
         """Keep the sum alone: the process that has reported the rest has ended."""
@@ -84,26 +89,34 @@ class AppliedFigures:
     held: int = 0
     displaced: int = 0
     lanes: LaneFigures = NO_FIGURES
+    left: int | None = None
 
     @classmethod
     def from_unit(cls, unit: WatchedUnit) -> AppliedFigures:
-        return cls(unit.applied, unit.held, unit.displaced, unit.lanes)
+        return cls(unit.applied, unit.held, unit.displaced, unit.lanes, unit.left)
 
     def merge(self, other: AppliedFigures) -> AppliedFigures:
-        """Return the figures of both. What is in quarantine of both is added up."""
-        both = (self.lanes.open_quarantine, other.lanes.open_quarantine)
-        known = [each for each in both if each is not None]
+        """Return the figures of both. What is in quarantine of both, or left, is added up."""
         merged = self.lanes.merge(other.lanes)
         return AppliedFigures(
             self.applied + other.applied,
             self.held + other.held,
             self.displaced + other.displaced,
-            msgspec.structs.replace(merged, open_quarantine=sum(known) if known else None),
+            msgspec.structs.replace(
+                merged, open_quarantine=_add_known(self.lanes.open_quarantine, other.lanes.open_quarantine)
+            ),
+            _add_known(self.left, other.left),
         )
 
     def end_unit(self) -> AppliedFigures:
         """Return what stays true after the unit has ended here."""
-        return replace(self, lanes=msgspec.structs.replace(self.lanes, open_quarantine=None))
+        return replace(self, lanes=msgspec.structs.replace(self.lanes, open_quarantine=None), left=None)
+
+
+def _add_known(*numbers: int | None) -> int | None:
+    """Return the sum of the numbers that are known; None: none is."""
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
 
 
 @dataclass(slots=True)
@@ -164,6 +177,11 @@ class ReportedFigures:
         with self._mutex:
             self._sources.setdefault(source, CapturedFigures()).record_line(reported, self._wall())
 
+    def count_delivery_failure(self, source: str) -> None:
+        """Count that Kafka has not taken an event of the source's capture process."""
+        with self._mutex:
+            self._sources.setdefault(source, CapturedFigures()).count_delivery_failure()
+
     def begin_apply(self) -> None:
         """Record that the apply process starts. All units of an earlier one have ended."""
         with self._mutex:
@@ -203,12 +221,16 @@ class ReportedFigures:
         with self._mutex:
             return {name: _copy_figures(figures) for name, figures in sorted(self._sources.items())}
 
+    def list_topics(self) -> Mapping[tuple[str, str], AppliedFigures]:
+        """Return (pipeline, topic) → its figures."""
+        with self._mutex:
+            return {key: figures.total for key, figures in sorted(self._units.items())}
+
     def list_units(self, per_topic: int) -> Mapping[tuple[str, str], AppliedFigures]:
         """Return (pipeline, topic) → its figures. With more than `per_topic` topics, the figures of a
         pipeline's topics are merged under the topic "".
         """
-        with self._mutex:
-            found = {key: figures.total for key, figures in sorted(self._units.items())}
+        found = self.list_topics()
         if len(found) <= per_topic:
             return found
         merged: dict[tuple[str, str], AppliedFigures] = {}

@@ -112,19 +112,27 @@ AGENT_REFUSED_CODE = 2
 
 
 @contextlib.contextmanager
-def _serve_metrics(config: Config, workers: LocalWorkers, agent: AgentShell) -> Iterator[None]:
+def _serve_metrics(
+    config: Config, workers: LocalWorkers, agent: AgentShell, file: AgentConfiguration
+) -> Iterator[None]:
     """Serve `GET /metrics` if the configuration has an address for it. Raises CommandError."""
     if config.coordination.agent_metrics is None:
         yield
         return
     from rowlock.agent.metrics import AgentNumbers, MetricsServer  # FastAPI is needed by nothing else here
+    from rowlock.agent.retention import RetentionReader
 
-    numbers = AgentNumbers(workers.figures, agent.list_units, config.coordination.metrics_per_topic)
+    retention = RetentionReader(lambda: file.config, agent.list_units, workers.figures)
+    numbers = AgentNumbers(
+        workers.figures, agent.list_units, config.coordination.metrics_per_topic, lambda: retention.kept
+    )
     server = MetricsServer(config, config.coordination.agent_metrics, numbers)
     server.start()
+    retention.start()
     try:
         yield
     finally:
+        retention.close()
         server.close()
 
 
@@ -154,7 +162,7 @@ def run_agent(config: Config, name: str, peers: Sequence[str], *, end_on_refusal
             security=security, system=config.kafka.prefix, token=token, file=file, version=__version__,
         )  # fmt: skip
         with (
-            _serve_metrics(config, workers, agent),
+            _serve_metrics(config, workers, agent, file),
             follow_secret_files(lambda: file.config, file.replace_secrets),
         ):
             code = agent.run(stop)

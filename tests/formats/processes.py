@@ -15,7 +15,7 @@ from consumer.process.instructions import _encode_ready_line, _encode_slow_line
 from consumer.reporting.protocol import LineWriter, decode_command, encode_unit_event
 from consumer.reporting.status_lines import StatusWriter
 from consumer.units.supervision import WatchedUnit
-from producer.main import _report_failure, _report_watermark
+from producer.main import _report_failure, _report_trouble, _report_watermark
 from schemas.config.changes.text import ConfigText
 from schemas.problems import Problem
 from schemas.units import (
@@ -62,6 +62,10 @@ def _printed(write: Callable[[Any], object]) -> Callable[[Any], bytes]:
         return out.getvalue().strip().encode()
 
     return written
+
+
+def _report_some_trouble(why: str) -> None:
+    _report_trouble("branch1", why, delivery_failed=True)
 
 
 STRUCTURES = (
@@ -115,6 +119,7 @@ STRUCTURES = (
         "capture-lines",
         (
             Case("captured", sample(Watermark), _printed(_report_watermark), None),
+            Case("trouble", "why", _printed(_report_some_trouble), None),
             Case("failed", "why", _printed(lambda why: _report_failure("branch1", Problem(why))), None),
         ),
     ),

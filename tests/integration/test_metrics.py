@@ -12,9 +12,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.rest import metrics as coordinator_metrics
+from coordinator.rest.exposition import MetricDefinition
 from deploy.embedded.ports import pick_port
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
-from rowlock.agent import metrics as agent_metrics
+from rowlock.agent.metric_definitions import AGENT_METRICS
 from tests.kits.running import HERE, Run
 from tests.kits.whole_run import PATIENCE_S, WholeRun, whole_run
 from tests.promtool import run_promtool
@@ -106,6 +107,10 @@ def test_numbers_are_those_of_what_was_written(system: ScrapedRun) -> None:
         PATIENCE_S,
     )
     assert (system.read_metric("agent_metrics", "rowlock_applied_rows_total", **unit, op="upsert") or 0) >= 2
+    system.shows("agent_metrics", "rowlock_unit_lag_events", 0, **unit)
+    for histogram in ("rowlock_apply_transaction_seconds", "rowlock_commit_to_visible_seconds"):
+        assert (system.read_metric("agent_metrics", f"{histogram}_count", pipeline="p") or 0) >= 1
+        assert (system.read_metric("agent_metrics", f"{histogram}_sum", pipeline="p") or 0) > 0
     system.shows("agent_metrics", "rowlock_quarantine_open_events", 1, topic=system.topic("b1", "narrow"))
     system.shows("rest", "rowlock_units", 2, kind="apply", health="running")
     assert system.read_metric("rest", "rowlock_leader") == 1
@@ -165,10 +170,10 @@ def follows(system: ScrapedRun, rest: str) -> bool:
 
 @pytest.mark.parametrize(
     ("key", "definitions"),
-    [("rest", coordinator_metrics.COORDINATOR_METRICS), ("agent_metrics", agent_metrics.AGENT_METRICS)],
+    [("rest", coordinator_metrics.COORDINATOR_METRICS), ("agent_metrics", AGENT_METRICS)],
 )
 def test_promtool_accepts_a_scrape(
-    system: ScrapedRun, key: str, definitions: tuple[agent_metrics.MetricDefinition, ...]
+    system: ScrapedRun, key: str, definitions: tuple[MetricDefinition, ...]
 ) -> None:
     text = system.get_text(key)
     checked = run_promtool("check", "metrics", stdin=text)

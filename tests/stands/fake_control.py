@@ -102,6 +102,9 @@ class FakeControl:
     def count_events(self) -> Mapping[str, int]:
         return self.journal.count_events()
 
+    def count_moves(self) -> Mapping[str, int]:
+        return self.journal.count_moves()
+
     def reload_config(self, *, dry_run: bool = False, by: str = "") -> FoundConfiguration:
         self.given_by.append(by)
         if error := self.fails.get(Reload):

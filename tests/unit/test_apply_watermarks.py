@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer.reporting import source_times as watermarks
-from consumer.reporting.source_times import UNKNOWN_TIME, SourceWatermarks, TopicWatermarks
+from consumer.reporting.source_times import UNKNOWN_TIME, SourceTimes, SourceWatermarks, TopicWatermarks
+from schemas.config.model import KafkaConfig
 from schemas.wire.records import Watermark, decode_claim_key, encode_claim_key
 
 
@@ -43,6 +44,15 @@ def test_a_topic_known_only_by_its_end_counts_once_that_is_applied() -> None:
     assert (marks.compute_checkpoint("a", 6), marks.compute_checkpoint("a", 7)) == (UNKNOWN_TIME, 10)
     marks.seed_topic("a", 5)  # what is known is not made worse
     assert marks.compute_checkpoint("a", 6) == UNKNOWN_TIME
+
+
+def test_the_backlog_is_what_a_topic_had_at_the_last_watermark() -> None:
+    times = SourceTimes(KafkaConfig(bootstrap="h:1", prefix="p"), ["s"])
+    assert (times.count_left("s", "a", 3), times.count_left("unknown", "a", 3)) == (None, None)
+    times._marks["s"].fold_watermark(mark(10, a=7))
+    assert [times.count_left("s", "a", applied) for applied in (-1, 3, 7, 8)] == [8, 4, 0, 0]
+    times._marks["s"].fold_watermark(mark(20, b=0))
+    assert times.count_left("s", "a", 3) == 4, "a topic that is not named has not grown"
 
 
 def test_a_replaced_capture_unit_and_a_topic_made_again_say_nothing() -> None:

@@ -38,6 +38,7 @@ from consumer.units.messages import (
     SlotLost,
     UnitTakenOver,
 )
+from consumer.units.supervision import WatchedUnit
 from consumer.units.unit import UnitRef
 from schemas.problems import decode_problem
 from schemas.units import WorkerEnded
@@ -93,6 +94,20 @@ def test_a_unit_is_placed_as_it_was_taken_over(batches: bool) -> None:
     assert found == ServeUnit(
         found.run, "a", "s", 3, "id", 70_001, 41, 99, b"t", "a reason", 17, trial=True, only_here=batches
     )
+
+
+def test_the_backlog_is_that_of_watermarks_and_else_of_the_last_attempt() -> None:
+    """Watermarks count the records of a unit that is stopped, too. Debezium's topics have none."""
+    shell = object.__new__(PipelineShell)
+    sources = {"a": "b1", "new": "b1", "d": "debezium"}
+    shell._pipeline = SimpleNamespace(find_source=sources.get, debezium={"debezium": None})  # type: ignore[assignment]
+    ends = {"a": 9, "d": 9}
+    shell._times = SimpleNamespace(  # type: ignore[assignment]
+        count_left=lambda _source, topic, offset: ends[topic] - offset if topic in ends else None
+    )
+    unit = WatchedUnit(offset=2, left=70)
+    found = {topic: shell._count_left(topic, unit) for topic in (*sources, "unknown")}
+    assert found == {"a": 7, "new": 70, "d": 70, "unknown": 70}
 
 
 def test_a_unit_with_an_unknown_topic_is_reported_as_ended() -> None:

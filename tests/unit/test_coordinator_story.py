@@ -44,8 +44,10 @@ def test_a_move_that_was_asked_for_is_told_with_both_agents() -> None:
     played.run(3.0)
     (moved,) = notified(played, "unit moved")
     assert (moved["unit"], moved["from"], moved["to"], moved["why"]) == (unit, here, there, "asked for")
+    assert moved["cause"] == "move"
     assert notified(played, "unit stopped") == []
     (accepted,) = notified(played, "command accepted")
+    assert not any("cause" in each for each in notified(played, "unit placed")), "no agent had them before"
     assert (accepted["command"], accepted["unit"], accepted["agent"]) == ("move", unit, there)
 
 
@@ -56,7 +58,7 @@ def test_a_drain_moves_units_and_says_so() -> None:
     played.run(10.0)
     moved = notified(played, "unit moved")
     assert sorted(each["unit"] for each in moved) == sorted(there)
-    assert {each["why"] for each in moved} == {"the agent gives up its units"}
+    assert {(each["why"], each["cause"]) for each in moved} == {("the agent gives up its units", "drain")}
 
 
 def test_an_agent_that_is_gone_takes_its_units_with_it_for_the_true_reason() -> None:
@@ -77,6 +79,7 @@ def test_an_agent_that_is_gone_takes_its_units_with_it_for_the_true_reason() -> 
     ]
     assert sorted(each["unit"] for each in again) == sorted(lost)
     assert {each["why"] for each in [*stopped, *again]} == {"agent a1 was lost"}
+    assert {each["cause"] for each in again} == {"agent_lost"}
 
 
 def test_a_failure_is_told_with_the_worker_s_words() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from consumer.attempt import lane_group
+from consumer.attempt import applier, lane_group
 from consumer.attempt.drivers.batches import SingleThreadSignals
+from consumer.attempt.durations import NO_DURATIONS, DurationCounter, Durations
 from consumer.attempt.effects import Await, Machine
 from consumer.attempt.lane_group import LaneGroup
 from consumer.attempt.reports import LaneFigures
@@ -122,9 +125,59 @@ def test_report_has_what_was_written(small_batch: int) -> None:
     """By lanes, and in one transaction of all lanes."""
     bench, source = started(small_batch=small_batch)
     bench.write([source.put(source.row(key, None, 1)) for key in range(4)])
-    assert bench.apply().lanes == LaneFigures(upserted=4, open_quarantine=0)
+    assert without_times(bench.apply().lanes) == LaneFigures(upserted=4, open_quarantine=0)
     bench.write([source.put(source.row(1, None, 2)), source.delete(2), source.delete(3)])
-    assert bench.apply(5).lanes == LaneFigures(upserted=1, deleted=2, open_quarantine=0)
+    later = without_times(bench.apply(5).lanes)
+    assert later == LaneFigures(upserted=1, deleted=2, open_quarantine=0)
+
+
+def without_times(figures: LaneFigures) -> LaneFigures:
+    return replace(figures, transactions=NO_DURATIONS, visible=NO_DURATIONS)
+
+
+@pytest.mark.parametrize("small_batch", [0, 100])
+def test_report_has_the_times_of_transactions_and_events(
+    monkeypatch: pytest.MonkeyPatch, small_batch: int
+) -> None:
+    """By lanes, and in one transaction of all lanes: all events are as old as the first one."""
+    bench, source = started(small_batch=small_batch)
+    clock = itertools.count()
+    bench.write([source.put(source.row(key, None, 1)) for key in range(4)])
+    events = [json.loads(record) for record in bench.topic if record]
+    committed = [event["source"]["ts_ms"] for event in events if event.get("op") in {"c", "u"}]
+    monkeypatch.setattr(applier, "monotonic", lambda: 2.0 * next(clock))
+    monkeypatch.setattr(applier, "time", lambda: committed[0] / 1000 + 40)
+    found = bench.apply().lanes
+    transactions = sum(found.transactions.counts)
+    assert 1 <= transactions <= (1 if small_batch else LANES)
+    if small_batch:
+        assert found.transactions == durations((2.0, 1))
+        assert found.visible == durations((40.0, 4))
+    assert sum(found.visible.counts) == 4
+    assert bench.apply(5).lanes.visible == NO_DURATIONS
+
+
+def durations(*pairs: tuple[float, int]) -> Durations:
+    counter = DurationCounter()
+    for seconds, number in pairs:
+        counter.add(seconds, number)
+    return counter.durations
+
+
+def test_durations_are_counted_up_to_their_bounds() -> None:
+    counted = durations((-3.0, 1), (0.005, 2), (0.3, 1), (9999.0, 1))
+    assert counted.total_ms == 9_999_310
+    buckets = dict(counted.list_buckets())
+    assert (buckets["0.005"], buckets["0.25"], buckets["0.5"], buckets["3600.0"]) == (3, 3, 4, 4)
+    assert buckets["+Inf"] == 5
+
+
+def test_durations_add_up_in_whatever_order() -> None:
+    """Reports leave out the empty buckets at the end."""
+    short, long = durations((0.001, 3)), durations((0.001, 1), (2.0, 5))
+    assert short.counts == (3,)
+    assert short.merge(long) == long.merge(short) == durations((0.001, 4), (2.0, 5))
+    assert short.merge(NO_DURATIONS) == short
 
 
 def test_report_has_what_is_in_quarantine_at_its_end() -> None:

@@ -197,7 +197,8 @@ def test_trouble_that_passes_by_itself_is_told_as_such(workers: Any, script: Any
         say(kind="prepared")
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         next(lines)
-        say(kind="trouble", error="no database answers")
+        say(kind="trouble", error="no database answers", delivery_failed=False)
+        say(kind="trouble", error="Kafka did not accept a message", delivery_failed=True)
         say(kind="captured", commit_ts_ms=5, position=[0, 1, 2, -1], events=9)
         next(lines)
     """)
@@ -206,7 +207,9 @@ def test_trouble_that_passes_by_itself_is_told_as_such(workers: Any, script: Any
     assert reported.get(timeout=120) == ("capture/s", Prepared(7))
     local.start("capture/s", 7, None)
     assert reported.get(timeout=120)[1].error == f"{TRIES_AGAIN}no database answers"
+    assert reported.get(timeout=120)[1].error == f"{TRIES_AGAIN}Kafka did not accept a message"
     assert reported.get(timeout=120)[1].error is None
+    assert local.figures.list_sources()["s"].delivery_failures == 1
 
 
 def test_a_capture_units_mark_never_goes_back(workers: Any, script: Any) -> None:

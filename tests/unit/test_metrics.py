@@ -22,19 +22,29 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
 
+from consumer.attempt.durations import Durations
 from consumer.attempt.reports import LaneFigures
 from coordinator.core.agent_unit import AgentUnit
 from coordinator.rest import RestServer, create_app
 from coordinator.rest import metrics as coordinator_metrics
-from coordinator.rest.exposition import MetricDefinition, build_registry, create_metrics_app
+from coordinator.rest.exposition import (
+    Histogram,
+    MetricDefinition,
+    MetricValue,
+    build_registry,
+    create_metrics_app,
+)
 from coordinator.rest.metrics import CoordinatorNumbers
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.operators.api import LeaderView, NoAnswerError
 from rowlock.agent import metrics as agent_metrics
 from rowlock.agent.apply import ApplyWorker
+from rowlock.agent.metric_definitions import AGENT_METRICS
 from rowlock.agent.metrics import AgentNumbers, MetricsServer
 from rowlock.agent.reported import ReportedFigures
+from rowlock.agent.retention import Kept
 from rowlock.agent.unit_ledger import UnitLedger
+from rowlock.commands.verify_metrics import VERIFY_METRICS
 from rowlock.errors import CommandError
 from schemas.config.model import Config, load_config
 from schemas.units import UnitPhase, UnitProgress
@@ -69,7 +79,8 @@ def one(values: Values, name: str, **labels: str) -> float:
 
 
 def names(values: Values) -> set[str]:
-    return {name for name, _ in values}
+    """Return the names of the metrics; a histogram has several series."""
+    return {re.sub(rf"_({'|'.join(_SERIES)})$", "", name) for name, _ in values}
 
 
 # the coordinator
@@ -90,12 +101,14 @@ def test_leader_reports_units_agents_and_pipelines() -> None:
             unit("capture/b1", checkpoint_ts=1_790_000_000_500),
         ),
     )
-    control.record_event("unit moved", {})
-    control.record_event("unit moved", {})
+    control.record_event("unit moved", {"cause": "drain"})
+    control.record_event("unit moved", {"cause": "drain"})
     values = scrape_coordinator(control)
     assert one(values, "rowlock_build_info", version="1.2.3", process="coordinator") == 1
     assert (one(values, "rowlock_leader"), one(values, "rowlock_term")) == (1, 7)
     assert one(values, "rowlock_events_total", event="unit moved") == 2
+    assert one(values, "rowlock_moves_total", why="drain") == 2
+    assert one(values, "rowlock_moves_total", why="agent_lost") == 0
     states = {
         state: one(values, "rowlock_agents", state=state) for state in ("synced", "registered", "expired")
     }
@@ -123,7 +136,7 @@ def test_follower_reports_itself_alone(leader: LeaderView | None) -> None:
     control.record_event("term lost", {})
     values = scrape_coordinator(control)
     assert one(values, "rowlock_leader") == 0
-    own = {"rowlock_build_info", "rowlock_leader", "rowlock_events_total"}
+    own = {"rowlock_build_info", "rowlock_leader", "rowlock_events_total", "rowlock_moves_total"}
     assert names(values) == (own | {"rowlock_term"} if leader else own)
 
 
@@ -231,9 +244,16 @@ def test_leader_that_does_not_answer_is_no_scrape(url: Any) -> None:
 # the agent
 
 
-def agent_registry(reported: ReportedFigures, held: Sequence[AgentUnit] = (), per_topic: int = 1000) -> Any:
-    numbers = AgentNumbers(reported, lambda: held, per_topic, clock=lambda: 100.0, wall=lambda: NOW)
-    return build_registry(agent_metrics.AGENT_METRICS, numbers.read_values)
+def agent_registry(
+    reported: ReportedFigures,
+    held: Sequence[AgentUnit] = (),
+    per_topic: int = 1000,
+    kept: Kept = Kept(),  # noqa: B008  # it is frozen
+) -> Any:
+    numbers = AgentNumbers(
+        reported, lambda: held, per_topic, lambda: kept, clock=lambda: 100.0, wall=lambda: NOW
+    )
+    return build_registry(AGENT_METRICS, numbers.read_values)
 
 
 @pytest.fixture
@@ -317,6 +337,8 @@ LANES = {
     "lock_chain": 3,
     "open_quarantine": 4,
     "resolved": 6,
+    "transactions": {"counts": [0, 3, 1], "total_ms": 42},
+    "visible": {"counts": [0, 0, 0, 9], "total_ms": 360},
 }
 
 
@@ -336,16 +358,19 @@ def test_agent_reports_what_its_processes_report() -> None:
             "removed": {"bank.c": 1_790_000_000_500},
         },
     )  # fmt: skip
-    reported.record_status(status(applied=10, held=3, displaced=1, lanes=LANES))
+    reported.record_status(status(applied=10, held=3, displaced=1, lanes=LANES, left=70))
+    reported.count_delivery_failure("b1")
+    kept = Kept({"b1": 86_400.0}, {TOPIC: 604_800.0})
     held = (
         AgentUnit(UNIT, 7, UnitPhase.REPLICATING, deadline=108.0, mark=UnitProgress(1_790_000_000_250, 1)),
         AgentUnit("capture/b1", 7, UnitPhase.REPLICATING, deadline=103.5, mark=UnitProgress(1, 1)),
         AgentUnit("apply/p/t2", 7, UnitPhase.PREPARING),
         AgentUnit("apply/p/t3", 7, UnitPhase.ABSENT),
     )
-    values = scrape(agent_registry(reported, held))
+    values = scrape(agent_registry(reported, held, kept=kept))
     unit_ = {"pipeline": "p", "topic": TOPIC}
     expected = {
+        ("rowlock_unit_lag_events", ()): 70,
         ("rowlock_applied_events_total", ()): 10,
         ("rowlock_quarantined_events_total", ()): 3,
         ("rowlock_quarantine_open_events", ()): 4,
@@ -359,6 +384,20 @@ def test_agent_reports_what_its_processes_report() -> None:
         ("rowlock_unit_applied_to_timestamp_seconds", ()): 1_790_000_000.25,
     }
     assert {key: one(values, key[0], **unit_, **dict(key[1])) for key in expected} == expected
+    name = "rowlock_apply_transaction_seconds"
+    buckets = [one(values, f"{name}_bucket", pipeline="p", le=bound) for bound in ("0.005", "0.01", "+Inf")]
+    assert buckets == [0, 3, 4]
+    assert (one(values, f"{name}_count", pipeline="p"), one(values, f"{name}_sum", pipeline="p")) == (
+        4,
+        0.042,
+    )
+    assert one(values, "rowlock_commit_to_visible_seconds_count", pipeline="p") == 9
+    assert one(values, "rowlock_kafka_delivery_failures_total", source="b1") == 1
+    assert one(values, "rowlock_retention_seconds", place="source b1") == 86_400
+    assert one(values, "rowlock_headroom_end_timestamp_seconds", place="source b1") == 86_400.001
+    assert one(values, "rowlock_retention_seconds", place="pipeline p") == 604_800
+    end = one(values, "rowlock_headroom_end_timestamp_seconds", place="pipeline p")
+    assert end == 1_790_000_000.25 + 604_800
     assert one(values, "rowlock_lease_end_timestamp_seconds") == NOW + 3.5
     assert one(values, "rowlock_held_units", kind="apply", phase="preparing") == 1
     assert one(values, "rowlock_held_units", kind="capture", phase="replicating") == 1
@@ -373,11 +412,46 @@ def test_agent_reports_what_its_processes_report() -> None:
     removed = one(values, "rowlock_removed_rows_timestamp_seconds", source="b1", table="bank.c")
     assert removed == 1_790_000_000.5
     assert one(values, "rowlock_process_starts_total", kind="capture", source="b1") == 1
-    assert names(values) == {definition.name for definition in agent_metrics.AGENT_METRICS}
+    assert names(values) == {definition.name for definition in AGENT_METRICS}
+
+
+def test_headroom_is_that_of_the_topic_with_the_least_share_of_it_left() -> None:
+    reported = ReportedFigures()
+    kept = Kept({}, {"slow": 1000.0, "short": 200.0, "done": 50.0})
+    marks = {"slow": NOW - 900, "short": NOW - 50, "done": NOW - 5000, "unknown": NOW - 9000, "new": 0}
+    for topic in marks:
+        reported.record_status(status(topic=topic, left=0 if topic == "done" else 3))
+    held = [
+        AgentUnit(f"apply/p/{topic}", 7, UnitPhase.REPLICATING, mark=UnitProgress(int(at * 1000), 1))
+        for topic, at in marks.items()
+    ]
+
+    def read() -> tuple[float, float]:
+        values = scrape(agent_registry(reported, held, kept=kept))
+        end = one(values, "rowlock_headroom_end_timestamp_seconds", place="pipeline p")
+        return one(values, "rowlock_retention_seconds", place="pipeline p"), end - NOW
+
+    assert read() == (1000, 100), "a tenth of it"
+    held = [unit for unit in held if unit.unit != "apply/p/slow"]
+    assert read() == (200, 150)
+    held = [unit for unit in held if unit.unit != "apply/p/short"]
+    assert read() == (50, 50), "what comes from now on is kept for so long"
+
+
+def test_headroom_ends_for_a_source_that_has_finished() -> None:
+    """Its place in the log does not move on any more."""
+    reported = ReportedFigures()
+    reported.begin_capture("b1")
+    held = [AgentUnit("capture/b1", 7, UnitPhase.REPLICATING, mark=UnitProgress(1000, 1))]
+    registry = agent_registry(reported, held, kept=Kept({"b1": 60.0}))
+    assert "rowlock_headroom_end_timestamp_seconds" in names(scrape(registry))
+    reported.finish_snapshot("b1")
+    assert "rowlock_headroom_end_timestamp_seconds" not in names(scrape(registry))
 
 
 def counters(values: Values) -> Values:
-    return {key: number for key, number in values.items() if key[0].endswith("_total")}
+    ends = ("_total", "_bucket", "_sum", "_count")
+    return {key: number for key, number in values.items() if key[0].endswith(ends)}
 
 
 def test_no_counter_decreases_whatever_ends() -> None:
@@ -408,6 +482,7 @@ def test_no_counter_decreases_whatever_ends() -> None:
     unit_ = {"pipeline": "p", "topic": TOPIC}
     assert one(before, "rowlock_applied_events_total", **unit_) == 15
     assert one(before, "rowlock_applied_rows_total", **unit_, op="upsert") == 12
+    assert one(before, "rowlock_apply_transaction_seconds_count", pipeline="p") == 4
     assert one(before, "rowlock_captured_rows_total", source="b1") == 19
     assert one(before, "rowlock_process_starts_total", kind="capture", source="b1") == 2
     assert one(before, "rowlock_process_starts_total", kind="apply", source="") == 2
@@ -423,7 +498,7 @@ def test_counts_of_a_unit_begin_at_0_when_it_is_prepared() -> None:
     found = {name for name, labels in values if unit_.items() <= dict(labels).items()}
     assert {name for name in found if name.endswith("_total")} == {
         definition.name
-        for definition in agent_metrics.AGENT_METRICS
+        for definition in AGENT_METRICS
         if definition.kind == "counter" and "topic" in definition.labels
     }
     assert not any(number for (name, _), number in values.items() if name in found)
@@ -436,7 +511,7 @@ def test_what_has_ended_has_sums_and_no_present_values() -> None:
     reported = ReportedFigures(wall=lambda: NOW)
     reported.begin_capture("b1")
     reported.record_captured("b1", {"events": 12, "stops": {"bank.t": "altered"}})
-    reported.record_status(status(applied=10, lanes=LANES))
+    reported.record_status(status(applied=10, lanes=LANES, left=9))
     reported.end_capture("b1")
     reported.end_unit("p", TOPIC)
     left = names(scrape(agent_registry(reported)))
@@ -445,7 +520,10 @@ def test_what_has_ended_has_sums_and_no_present_values() -> None:
         "rowlock_applied_events_total",
         "rowlock_lock_chain_longest",
     } <= left
-    ended = {"rowlock_heard_timestamp_seconds", "rowlock_table_stopped", "rowlock_quarantine_open_events"}
+    ended = {
+        "rowlock_heard_timestamp_seconds", "rowlock_table_stopped", "rowlock_quarantine_open_events",
+        "rowlock_unit_lag_events",
+    }  # fmt: skip
     assert not left & ended
 
 
@@ -467,12 +545,13 @@ def test_source_with_a_snapshot_only_is_finished_until_its_unit_ends() -> None:
 def test_topics_above_the_limit_are_added_up_by_pipeline() -> None:
     reported = ReportedFigures(wall=lambda: NOW)
     for topic, lanes in (("t1", LANES), ("t2", {"lock_chain": 1, "open_quarantine": 2}), ("t3", {})):
-        reported.record_status(status(topic=topic, applied=10, lanes=lanes))
+        reported.record_status(status(topic=topic, applied=10, lanes=lanes, left=5))
     reported.record_status(status("q", "t1", applied=1))
     assert len(reported.list_units(4)) == 4
     values = scrape(agent_registry(reported, per_topic=3))
     assert one(values, "rowlock_applied_events_total", pipeline="p", topic="") == 30
     assert one(values, "rowlock_applied_events_total", pipeline="q", topic="") == 1
+    assert one(values, "rowlock_unit_lag_events", pipeline="p", topic="") == 15
     assert one(values, "rowlock_quarantine_open_events", pipeline="p", topic="") == 6
     assert one(values, "rowlock_lock_chain_longest", pipeline="p", topic="") == 3
     assert ("rowlock_quarantine_open_events", (("pipeline", "q"), ("topic", ""))) not in values
@@ -487,7 +566,9 @@ def test_later_figures_of_lanes_count_in_addition() -> None:
 # the definitions
 
 
-ALL = {each.name: each for each in (*coordinator_metrics.COORDINATOR_METRICS, *agent_metrics.AGENT_METRICS)}
+ALL = {
+    each.name: each for each in (*coordinator_metrics.COORDINATOR_METRICS, *AGENT_METRICS, *VERIFY_METRICS)
+}
 
 
 @pytest.mark.parametrize("definition", ALL.values(), ids=ALL)
@@ -499,7 +580,7 @@ def test_names_follow_prometheus(definition: MetricDefinition) -> None:
 
 def test_a_name_has_one_meaning() -> None:
     """A counter is known without `_total`, too: a gauge may not have that name."""
-    definitions = {*coordinator_metrics.COORDINATOR_METRICS, *agent_metrics.AGENT_METRICS}
+    definitions = {*coordinator_metrics.COORDINATOR_METRICS, *AGENT_METRICS, *VERIFY_METRICS}
     assert len({each.name.removesuffix("_total") for each in definitions}) == len(definitions)
 
 
@@ -527,11 +608,16 @@ def list_alerts() -> list[dict[str, Any]]:
     return [rule for group in groups for rule in group["rules"]]
 
 
+_SERIES = ("bucket", "sum", "count")
+"""What the names of a histogram's series end with."""
+
+
 def test_alerts_and_questions_name_existing_metrics() -> None:
     texts = [rule["expr"] for rule in list_alerts()]
     texts.append((ROOT / "docs" / "how-to" / "monitor.md").read_text())
     used = {name for text in texts for name in re.findall(r"\browlock_[a-z_]+\b", text)}
-    assert used - set(ALL) == set()
+    series = {f"{name}_{end}" for name, each in ALL.items() if each.kind == "histogram" for end in _SERIES}
+    assert used - set(ALL) - series == set()
     assert len(used) > 15
 
 
@@ -557,15 +643,20 @@ def test_promtool_accepts_the_alerts(words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "definitions", [coordinator_metrics.COORDINATOR_METRICS, agent_metrics.AGENT_METRICS]
+    "definitions", [coordinator_metrics.COORDINATOR_METRICS, AGENT_METRICS, VERIFY_METRICS]
 )
 def test_promtool_accepts_every_metric(definitions: tuple[MetricDefinition, ...]) -> None:
     """Also those that a scrape of a system without problems leaves out."""
-    registry = build_registry(definitions, lambda: [(each, each.labels, 1.0) for each in definitions])
+    registry = build_registry(definitions, lambda: [_some_value(each) for each in definitions])
     text = generate_latest(registry).decode()
     assert all(f"\n{each.name}" in text for each in definitions)
     checked = run_promtool("check", "metrics", stdin=text)
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+
+
+def _some_value(definition: MetricDefinition) -> MetricValue:
+    value = Histogram(Durations((1, 2)).list_buckets(), 0.5) if definition.kind == "histogram" else 1.0
+    return definition, definition.labels, value
 
 
 @pytest.mark.parametrize(("required", "outcome"), [("", pytest.skip.Exception), ("1", pytest.fail.Exception)])

@@ -34,7 +34,7 @@ LONG_S = 60.0
 SERVE = ServeUnit("r", "t", "s", 3, "id", 70_001, 41, 99, b"\x00t", "why", 7, trial=True)
 REPORT = Report(
     "t", "ok", 3, 9, applied=1, dropped=2, held=3, displaced=4, commit_ts_ms=5, position=(0, 1, 2, 3),
-    message="漢", lanes=LaneFigures(1, 2, 3, 4, 5, 6),
+    message="漢", lanes=LaneFigures(1, 2, 3, 4, 5, 6), left=5,
 )  # fmt: skip
 
 
@@ -82,7 +82,7 @@ class Runner:
     def handle_command(self, command: SlotCommand) -> None:
         self.commands.append(command)
         if isinstance(command, ReleaseUnit):
-            self.answer(SlotReports(command.run, [REPORT], {"t": 5}))
+            self.answer(SlotReports(command.run, [REPORT]))
             self.answer(UnitReleased(command.run, command.topic, 3, 9, 10))
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ def test_messages_pass_both_ways_in_order_until_the_slot_is_closed(
     assert runner.commands == sent
     assert runner.closed.is_set()
     assert pool.answers == [
-        (1, SlotReports("r", [REPORT], {"t": 5})),
+        (1, SlotReports("r", [REPORT])),
         (1, UnitReleased("r", "t", 3, 9, 10)),
         (1, UnitReleased("r", "last", 1, 1, 2)),
     ], "also what the end of the slot answers"

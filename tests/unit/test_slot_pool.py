@@ -169,9 +169,13 @@ def test_a_later_stream_of_a_slot_replaces_the_earlier_one(slots: Slots) -> None
 def test_reports_reach_their_pipeline(slots: Slots) -> None:
     slots.pool.serve_unit(serve())
     report = Report("t", "ok", 7, 12)
-    slots.pool.take_answer(OWN, SlotReports("r", [report], {"t": 3}))
-    slots.pool.take_answer(OWN, SlotReports("another", [report], {"t": 3}))
+    slots.pool.take_answer(OWN, SlotReports("r", [report]))
+    slots.pool.take_answer(OWN, SlotReports("another", [report]))
     assert slots.listener.reports == [report]
+
+
+def lagging(topic: str) -> Report:
+    return Report(topic, "ok", 7, 12, left=LAG_EVENTS + 1)
 
 
 def test_units_that_lag_are_spread_over_the_slots(slots: Slots) -> None:
@@ -180,9 +184,9 @@ def test_units_that_lag_are_spread_over_the_slots(slots: Slots) -> None:
     for topic in "abcd":
         slots.pool.serve_unit(serve(topic))
     there = [command.topic for command in first.take() if isinstance(command, ServeUnit)]
-    slots.pool.take_answer(one, SlotReports("r", [], {there[0]: LAG_EVENTS + 1}))
+    slots.pool.take_answer(one, SlotReports("r", [lagging(there[0])]))
     assert first.take() == []
-    slots.pool.take_answer(one, SlotReports("r", [], {there[1]: LAG_EVENTS + 1}))
+    slots.pool.take_answer(one, SlotReports("r", [lagging(there[1])]))
     assert first.take() == [ReleaseUnit("r", there[1])]
     second.take()
     slots.pool.take_answer(one, released(there[1]))

@@ -139,7 +139,7 @@ def slot(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slot]:
 def test_a_unit_is_applied_reported_and_released(slot: Slot) -> None:
     slot.serve("t", left=3)
     report = slot.next(SlotReports)
-    assert (report.run, report.reports[0].offset, report.left) == ("r", 12, {"t": 0})
+    assert (report.run, report.reports[0].offset, report.reports[0].left) == ("r", 12, 0)
     slot.follow("t", 13)
     assert slot.next(SlotReports).reports[0].offset == 13
     slot.runner.handle_command(ReleaseUnit("r", "t"))
@@ -251,22 +251,22 @@ def test_reports_that_come_fast_are_sent_together_and_in_order(monkeypatch: pyte
     outbox = ReportOutbox(answers.put, "slot")
     reports = [Report("t", "ok", 7, offset) for offset in range(4)]
     for report in reports:
-        outbox.put_report("r", report, {"t": 10 - report.offset})
-    assert answers.get(timeout=LONG_S) == SlotReports("r", reports[:1], {"t": 10}), "the first one at once"
+        outbox.put_report("r", report)
+    assert answers.get(timeout=LONG_S) == SlotReports("r", reports[:1]), "the first one at once"
     assert answers.empty()
     outbox.put_release(UnitReleased("r", "t", 7, 3, 4))
-    assert answers.get(timeout=LONG_S) == SlotReports("r", reports[1:], {"t": 7})
+    assert answers.get(timeout=LONG_S) == SlotReports("r", reports[1:])
     assert answers.get(timeout=LONG_S) == UnitReleased("r", "t", 7, 3, 4)
-    outbox.put_report("r", reports[0], {})
+    outbox.put_report("r", reports[0])
     outbox.close()
-    assert answers.get(timeout=LONG_S) == SlotReports("r", reports[:1], {}), "also at the end"
+    assert answers.get(timeout=LONG_S) == SlotReports("r", reports[:1]), "also at the end"
 
 
 def test_a_report_that_waits_is_sent_though_no_other_follows() -> None:
     answers: queue.SimpleQueue[SlotAnswer] = queue.SimpleQueue()
     outbox = ReportOutbox(answers.put, "slot")
     for offset in (1, 2):
-        outbox.put_report("r", Report("t", "ok", 7, offset), {})
+        outbox.put_report("r", Report("t", "ok", 7, offset))
     found: list[Report] = []
     while len(found) < 2:
         answer = answers.get(timeout=LONG_S)

@@ -42,6 +42,8 @@ def test_figures_add_up_and_a_stopped_unit_stays_stopped() -> None:
         "why",
     )
     assert apply_report(unit, **_report(state="behind")).state == "behind"
+    lagging = apply_report(unit, **_report(left=8))
+    assert (unit.left, lagging.left, apply_report(lagging, **_report()).left) == (None, 8, 8)
 
 
 def test_status_lines_are_written_once_and_survive_a_reader_that_is_gone() -> None:
@@ -53,6 +55,10 @@ def test_status_lines_are_written_once_and_survive_a_reader_that_is_gone() -> No
     (line,) = [json.loads(text) for text in out.getvalue().splitlines()]
     assert (line["kind"], line["units"]["t"]["offset"], line["applied"]) == ("status", 3, 4)
     assert line["units"]["t"]["displaced"] == 2
+    assert "left" not in line["units"]["t"]
+    writer = StatusWriter("p", LineWriter(out), lambda topic, unit: unit.offset + len(topic))
+    writer.write_changes(10.0, "running", units)
+    assert json.loads(out.getvalue().splitlines()[-1])["units"]["t"]["left"] == 4
 
     class ClosedReader(io.StringIO):
         def write(self, _text: str) -> int:

@@ -136,6 +136,8 @@ class LaneBatch:
     """The (first, last) event id."""
     count: int
     """Number of events."""
+    since_ms: int = 0
+    """Source commit time of the first one in ms since 1970; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +265,7 @@ def build_batch(pending: PendingBatch, lane: int, held: QuarantinedKeys) -> Lane
         displacing=encode_displacing(lane, first, last) if pending.displacing else None,
         events=(first, last),
         count=len(items),
+        since_ms=items[0][0].ts_ms,
     )
 
 

@@ -155,7 +155,7 @@ def report_status(
         for one in current.replicas:
             if one.agent == member.name and one.assignment == status.assignment:
                 failed = f"it failed on agent {member.name}: {decode_problem(status.error)}"
-                state.history.set_reason(unit, failed)
+                state.history.set_reason(unit, failed, "failure")
                 record_unit_failure(
                     state, unit, member.name, now, unready=was_never_ready(state, current, one, now)
                 )

@@ -20,6 +20,9 @@ from coordinator.core.replication_table import SetState
 #: The most entries that are kept while no caller empties them.
 MAX_HISTORY_ENTRIES = 10_000
 DEFAULT_REASON = "no agent ran it"
+OTHER = "other"
+MOVE_CAUSES = ("drain", "move", "rebalance", "balance", "agent_lost", "agent_restarted", "failure", OTHER)
+"""Why a unit runs on another agent, in one stable word each."""
 
 _SETTLED = frozenset({SetState.ABSENT, SetState.REPLICATING})
 _MOVERS: Mapping[str, str] = {
@@ -45,9 +48,11 @@ class UnitHistory:
     """When its last change began, in the leader's seconds."""
     why: str = DEFAULT_REASON
     """The reason for its last change."""
+    cause: str = OTHER
+    """One of MOVE_CAUSES."""
 
-    def set_reason(self, why: str) -> None:
-        self.why = why
+    def set_reason(self, why: str, cause: str = OTHER) -> None:
+        self.why, self.cause = why, cause
 
     def begin_change(self, now: float) -> None:
         self.begun = now
@@ -77,13 +82,13 @@ class History:
     def count_dropped(self, why: str, number: int = 1) -> None:
         self.dropped[why] += number
 
-    def set_reason(self, unit: str, why: str) -> None:
-        """Set the reason for the unit's next change."""
-        self._get_unit(unit).set_reason(why)
+    def set_reason(self, unit: str, why: str, cause: str = OTHER) -> None:
+        """Set the reason for the unit's next change. `cause`: one of MOVE_CAUSES."""
+        self._get_unit(unit).set_reason(why, cause)
 
     def record_move(self, unit: str, mover: str) -> None:
         """Set the scheduler's reason to move the unit."""
-        self.set_reason(unit, _MOVERS.get(mover, mover))
+        self.set_reason(unit, _MOVERS.get(mover, mover), mover)
 
     def forget_unit(self, unit: str) -> None:
         self.units.pop(unit, None)
@@ -112,6 +117,8 @@ class History:
         fields["took_s"] = _measure_duration(place, before, now)
         if last is not None:
             fields["from"] = last
+        if last not in (None, agent):
+            fields["cause"] = place.cause
         self.entries.append(("unit placed" if came_from is None else "unit moved", fields))
         place.set_reason(DEFAULT_REASON)
 
@@ -122,7 +129,7 @@ class History:
         fields = {"agent": member.name, "incarnation": member.incarnation, "agent_epoch": member.agent_epoch}
         self.entries.append(("agent joined", fields))
         for unit in units:
-            self.set_reason(unit, f"agent {member.name} was started again")
+            self.set_reason(unit, f"agent {member.name} was started again", "agent_restarted")
 
     def record_agent_return(self, member: Member) -> None:
         """Record that an expired agent is back."""
@@ -145,7 +152,7 @@ class History:
             why = f"it sent no message for {silent} s: its lease has expired"
         self.entries.append(("agent gone", {"agent": member.name, "why": why, "units": len(units)}))
         for unit in sorted(units):
-            self.set_reason(unit, f"agent {member.name} was lost")
+            self.set_reason(unit, f"agent {member.name} was lost", "agent_lost")
 
     def record_agent_backoff(self, agent: str, known: AgentHealth) -> None:
         """Record that an agent is given no units for a while, because preparations there fail."""

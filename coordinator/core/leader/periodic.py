@@ -63,7 +63,7 @@ def abandon_stuck_preparations(state: LeaderState, now: float, out: list[LeaderD
         moving = current.state is SetState.PREPARE and current.primary is not None
         out.append(Alarm("preparation given up", f"unit {unit} on agent {hangs.agent}"))
         waited = f"agent {hangs.agent} had not prepared it after {now - memo.since:.0f} s"
-        state.history.set_reason(unit, waited)
+        state.history.set_reason(unit, waited, "failure")
         apply_event_to_set(state, unit, Cancel() if moving else Remove(), now, out)
 
 

@@ -45,6 +45,7 @@ class Journal:
         self._kept: deque[EventRow] = deque(maxlen=MAX_JOURNAL_EVENTS)
         self._number = 0
         self._counts: Counter[str] = Counter()
+        self._moves: Counter[str] = Counter()
 
     def record_event(self, rev: int, what: str, about: Mapping[str, object], *, alarm: bool = False) -> None:
         """Log and keep an event of term `rev` (0: of no term of this coordinator)."""
@@ -52,6 +53,8 @@ class Journal:
         with self._lock:
             self._number += 1
             self._counts[what] += 1
+            if "cause" in about:
+                self._moves[str(about["cause"])] += 1
             self._kept.append(EventRow(self._number, int(self._wall() * 1000), rev, what, about))
 
     def list_events_after(self, number: int, most: int) -> tuple[EventRow, ...]:
@@ -66,3 +69,8 @@ class Journal:
         """
         with self._lock:
             return dict(self._counts)
+
+    def count_moves(self) -> Mapping[str, int]:
+        """Return cause → how many units have come to another agent since this process started."""
+        with self._lock:
+            return dict(self._moves)
