@@ -21,6 +21,8 @@ class Durations(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def merge(self, other: Durations) -> Durations:
         """Return both together."""
+        if not (self.counts and other.counts):
+            return self if self.counts else other
         counts = tuple(map(sum, zip_longest(self.counts, other.counts, fillvalue=0)))
         return Durations(counts, self.total_ms + other.total_ms)
 
@@ -57,5 +59,7 @@ class DurationCounter:
 
 def _strip_zeros(counts: Sequence[int]) -> tuple[int, ...]:
     """Return the counts without the zeros at the end, so that a report is short."""
-    last = max((number for number, count in enumerate(counts) if count), default=-1)
-    return tuple(counts[: last + 1])
+    end = len(counts)
+    while end and not counts[end - 1]:
+        end -= 1
+    return tuple(counts[:end])
