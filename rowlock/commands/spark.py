@@ -1,4 +1,4 @@
-"""`rowlock spark`: archives of rowlock for executors on other machines, and of the Java classes of this one."""
+"""`rowlock spark`: archives of rowlock for executors on other machines, and of Java classes for this one."""
 
 from __future__ import annotations
 
