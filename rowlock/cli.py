@@ -1,5 +1,5 @@
 """The command line: `rowlock demo | check | run | status | completion | verify | quarantine`, and the
-commands of rowlock/commands/cluster.py.
+commands of rowlock/commands/.
 
 Results go to stdout, logs and errors to stderr. Exit code 0: success; 1: a finding (check refused,
 verify found a difference); 2: an error. Whatever a command needs (the configuration's models, Kafka, Spark, a
@@ -35,6 +35,7 @@ from rowlock.commands.options import (
     report_command_errors,
 )
 from rowlock.commands.spark import spark
+from rowlock.commands.pages import show_page
 
 if TYPE_CHECKING:
     from rowlock.inspect.pairs import TablePair
@@ -65,7 +66,7 @@ def main(context: click.Context, log_level: str) -> None:
 
 
 main.chapters = {
-    START_HERE: ("demo", "init", "check", "run", "status", "completion"),
+    START_HERE: ("demo", "init", "check", "run", "status", "docs", "completion"),
     "Inspect and repair": (
         "verify",
         "quarantine",
@@ -83,6 +84,7 @@ for _command in COMMANDS:
     main.add_command(_command)
 main.add_command(init)
 main.add_command(spark)
+main.add_command(show_page)
 
 
 STOPPED = "rowlock: stopped; start it again with `rowlock run`, and it continues where it ended"

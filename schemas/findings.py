@@ -15,7 +15,7 @@ from schemas.table.patterns import format_table_pattern
 from schemas.wire.debezium_snapshot import encode_snapshot_signal
 
 #: The remedy if it is impossible to continue.
-START_OVER = "start over (see 'Start over' in rowlock's documentation)"
+START_OVER = "start over (see `rowlock docs start-over`)"
 #: In a remedy for several tables; a display for one of them replaces it by `format_copy_remedy`.
 COPY_EACH = "rowlock copy (each of the tables)"
 #: In a remedy for a table of a source; where the table is known, `add_exclusion` adds how.
@@ -42,7 +42,7 @@ def format_debezium_remedy(db: str, table: str) -> str:
     """
     return (
         f"put {encode_snapshot_signal(db, table)} into the signal topic of Debezium's "
-        "connector (see 'Apply topics that Debezium writes' in rowlock's documentation)"
+        "connector (see `rowlock docs debezium`)"
     )
 
 

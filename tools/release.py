@@ -24,10 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import rowlock
+from rowlock.commands.pages import SITE
 from tools.wheel_trial import TrialError, try_installed
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
+SITE_FOLDER = SITE.relative_to(ROOT).as_posix()
 PACKAGES = ("schemas", "producer", "consumer", "coordinator", "deploy", "rowlock")
 
 _LOAD_EVERYTHING = """
@@ -68,7 +70,10 @@ def check_version(changelog: str, version: str) -> None:
 
 
 def missing_files(names: list[str], committed: list[str]) -> list[str]:
-    """Return the committed files of the packages that are missing from an archive with the files `names`."""
+    """Return the files of the packages that are missing from an archive with the files `names`.
+
+    `committed`: the files of the commit, and of the site that was built from it.
+    """
     packaged = {name for name in committed if _folder(name) in PACKAGES and _is_packaged(name)}
     return sorted(packaged - set(names))
 
@@ -84,7 +89,8 @@ def _folder(name: str) -> str:
 
 def _is_packaged(name: str) -> bool:
     is_test_data = name.startswith("schemas/golden/")
-    return name.endswith((".py", ".json", ".yaml", ".typed")) and not is_test_data
+    is_of_site = name.startswith(f"{SITE_FOLDER}/")
+    return is_of_site or (name.endswith((".py", ".json", ".yaml", ".typed")) and not is_test_data)
 
 
 def main() -> None:
@@ -102,9 +108,10 @@ def main() -> None:
 def _release(scratch: Path) -> None:
     tree, built = scratch / "tree", scratch / "dist"
     committed = _export_last_commit(tree)
+    pages = _build_site(tree, scratch)
     _run(sys.executable, "-m", "build", "--outdir", built, tree)
     wheel, sdist = (next(built.glob(pattern)) for pattern in ("*.whl", "*.tar.gz"))
-    _check_contents(wheel, sdist, committed)
+    _check_contents(wheel, sdist, [*committed, *pages])
     constraints, locked = (built / f"{name}-{rowlock.__version__}.txt" for name in ("constraints", "locked"))
     of_wheel = _new_environment(scratch / "wheel")
     report = scratch / "report.json"
@@ -129,6 +136,16 @@ def _export_last_commit(tree: Path) -> list[str]:
     with tarfile.open(fileobj=io.BytesIO(_git("archive", "HEAD"))) as archive:
         archive.extractall(tree, filter="data")
         return [member.name for member in archive.getmembers() if member.isfile()]
+
+
+def _build_site(tree: Path, scratch: Path) -> list[str]:
+    """Build the documentation's site into the package `rowlock` of `tree`, and return its files' names."""
+    site = tree / SITE_FOLDER
+    sphinx = (sys.executable, "-m", "sphinx", "-W", "-n", "-q")
+    _run(*sphinx, "-c", tree / "docs", "-d", scratch / "doctrees", tree, site)
+    for unused in (*site.rglob("*.map"), site / ".buildinfo"):  # for the makers of a theme, and for Sphinx
+        unused.unlink()
+    return [file.relative_to(tree).as_posix() for file in site.rglob("*") if file.is_file()]
 
 
 def _git(*arguments: str) -> bytes:

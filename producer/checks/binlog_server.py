@@ -240,7 +240,7 @@ def _build_unread_finding(place: str, source: SourceConfig, error: Exception) ->
         return Finding(
             "error", place, f"{at} refuses user {source.user}: {text}",
             add_secret_place("correct user and password in the configuration, or create the user "
-            "(see 'Prepare a source database' in rowlock's documentation)"
+            "(see `rowlock docs source-setup`)"
             f"{explain_anonymous_user(str(text))}", source.password),
         )  # fmt: skip
     if (remedy := explain_refused_certificate(error)) is not None:

@@ -67,7 +67,7 @@ def _judge_count(name: str, tables: int) -> list[Finding]:
     seen = f"{tables:,} tables are selected: rowlock is measured with up to {MEASURED_TABLES:,} in one source"
     remedy = (
         "leave out tables that no target needs (`tables`), and try the first start, which takes about a "
-        "second for four tables, before you depend on it ('Size Kafka' in rowlock's documentation)"
+        "second for four tables, before you depend on it (`rowlock docs size-kafka`)"
     )
     return [Finding("warning", f"source {name}", seen, remedy)]
 

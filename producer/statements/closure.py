@@ -21,7 +21,7 @@ from producer.statements.tokens import Token, names_at, tokenize_sql
 from schemas.problems import ProblemError
 from schemas.table.names import EXACT, NameRules, TableName
 
-_SEE_SETUP = "see 'Prepare a source database' in rowlock's documentation"
+_SEE_SETUP = "see `rowlock docs source-setup`"
 _SEE_ROUTINES = f"`rowlock check` prints the GRANT that shows it ({_SEE_SETUP})"
 
 

@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -134,10 +134,19 @@ def complete_printed_commands(*printed: str) -> None:
     if context is None or not (needed := _name_needed_option(context)):
         return
     root = context.find_root().command
-    names = root.commands if isinstance(root, click.Group) else ()
+    names = filter_configured(root.commands) if isinstance(root, click.Group) else ()
     command = re.compile(rf"\browlock ({'|'.join(map(re.escape, names))})\b")
     if any(command.search(text) for text in printed):
         click.echo(f"rowlock: add {needed} to the commands above", err=True)
+
+
+def filter_configured(commands: Mapping[str, click.Command]) -> list[str]:
+    """Return the names of the commands that have the option `-c`, and of groups with such commands."""
+    return [
+        name
+        for name, command in commands.items()
+        if isinstance(command, click.Group) or any(each.name == "config_file" for each in command.params)
+    ]
 
 
 def _name_needed_option(context: click.Context) -> str:

@@ -107,5 +107,5 @@ def explain_missing_topics(config: Config, source: str) -> str:
 
 NO_TOPICS_REMEDY = (
     "set the connector's topic.prefix to <kafka.prefix>.<name of the source>, and start "
-    "it (see 'Apply topics that Debezium writes' in rowlock's documentation)"
+    "it (see `rowlock docs debezium`)"
 )

@@ -245,7 +245,7 @@ def explain_debezium_signal(prefix: str, source: str, db: str, table: str) -> Pr
         f"Debezium captures {source}, so Debezium copies {db}.{table}. A unit that is stopped "
         "continues with the rows that Debezium reads, and deletes rows that the source no longer "
         "has; a unit that runs overwrites the target's rows, retries those in quarantine, and "
-        "deletes nothing (see 'Apply topics that Debezium writes' in rowlock's documentation)",
+        "deletes nothing (see `rowlock docs debezium`)",
         f"put its signal into the connector's signal topic, under the key {prefix}.{source}: {asked} or "
         "into its signal table: INSERT INTO <signal.data.collection> (id, type, data) VALUES (UUID(), "
         f"'execute-snapshot', '{data}')",

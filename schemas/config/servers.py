@@ -122,7 +122,7 @@ class SourceConfig(ConfigModel):
         description="Tools that alter a table through a copy that replaces it: a list of `gh-ost` and "
         "`pt-osc` (default: both), or the keys below. Their tables are left out of `tables:` unless a "
         "pattern names one literally, and their changes are replicated "
-        "(see 'gh-ost and pt-online-schema-change' in rowlock's documentation). `[]`: none.",
+        "(see `rowlock docs schema-tools`). `[]`: none.",
     )
     large_transactions: Literal["read-again", "spill"] = Field(
         default="read-again",
@@ -134,7 +134,7 @@ class SourceConfig(ConfigModel):
         description="Program that captures the source and writes its topics. `debezium`: a connector "
         "of Debezium's for MySQL or MariaDB does, with `topic.prefix` = "
         "`<kafka.prefix>.<name of this source>`; rowlock only applies them, and reads here "
-        "the tables' definitions (see 'Apply topics that Debezium writes' in rowlock's documentation).",
+        "the tables' definitions (see `rowlock docs debezium`).",
     )
     decimals: Literal["precise", "string"] = Field(
         default="precise",

@@ -23,7 +23,7 @@ _SETTING = re.compile(r"SHOW\b|SET\s+SESSION\b", re.IGNORECASE)
 
 #: The remedy if a server does not know a column, view, statement or setting that rowlock uses.
 UNKNOWN_THERE = (
-    "use a version of the server that rowlock supports (see 'What is supported' in rowlock's documentation)"
+    "use a version of the server that rowlock supports (see 'What is supported' in `rowlock docs README`)"
 )
 
 
@@ -94,10 +94,7 @@ def choose_mysql_remedy(error: Exception) -> str:
     """Return what a person should do about an error of a source's catalog."""
     code = error.args[0] if error.args else 0
     if code in _DENIED:
-        return (
-            "`rowlock check` prints the GRANT that is missing (see 'Prepare a source database' in rowlock's "
-            "documentation)"
-        )
+        return "`rowlock check` prints the GRANT that is missing (see `rowlock docs source-setup`)"
     if code in _LOST:
         return "see whether the server still runs, and try again"
     return UNKNOWN_THERE if code in UNKNOWN_OBJECT_CODES else "see the server's log"

@@ -92,8 +92,7 @@ def stopped(**more: Any) -> HealBench:
     report = bench.apply()
     assert (report.state, report.copy) == ("stopped", CopyNeed(5, "event"))
     assert decode_problem(report.message).remedy == (
-        f"put {SIGNAL} into the signal topic of Debezium's connector "
-        "(see 'Apply topics that Debezium writes' in rowlock's documentation)"
+        f"put {SIGNAL} into the signal topic of Debezium's connector (see `rowlock docs debezium`)"
     )
     bench.connector.delete(row(1, "1@x"))
     bench.connector.update(row(2, "2@x"), row(2, "2@y", 2))

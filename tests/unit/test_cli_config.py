@@ -18,7 +18,7 @@ from rowlock.errors import CommandError
 from rowlock.inspect.scopes import FindingScope, ScopedFinding, attach_scope
 from rowlock.processes.run import build_agent_name, build_run_commands
 from schemas.config.model import Config
-from schemas.findings import Finding, format_copy_remedy
+from schemas.findings import START_OVER, Finding, format_copy_remedy
 
 CONFIG = """\
 kafka: {{bootstrap: "127.0.0.1:1", prefix: {prefix}}}
@@ -26,7 +26,7 @@ sources:
   b1: {{type: mariadb, host: 127.0.0.1, port: 1, user: u, password: topsecret, tables: [bank.*]}}
 coordination: {{rest: "127.0.0.1:1", coordinators: ["127.0.0.1:1"]}}
 """
-WITHOUT_CONFIG = {"demo", "init", "completion"}
+WITHOUT_CONFIG = {"demo", "init", "docs", "completion"}
 READING = {
     "check", "status", "verify", "quarantine list", "cutover", "units list", "agents list", "pipelines list",
     "events", "copy",
@@ -207,8 +207,11 @@ def test_an_error_that_names_a_command_shows_the_option_too(monkeypatch: pytest.
     assert ended.stderr.splitlines()[-1] == "rowlock: add -c other.yaml to the commands above"
 
 
-def test_no_option_is_shown_for_texts_without_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Finding("warning", "target hq", "the table is missing", "create it, or let rowlock create it")
+@pytest.mark.parametrize("remedy", ["create it, or let rowlock create it", START_OVER])
+def test_no_option_is_shown_for_texts_without_commands_that_need_it(
+    remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Finding("warning", "target hq", "the table is missing", remedy)
     scoped = attach_scope(FindingScope.TARGET, "hq", [found])
     monkeypatch.setattr("rowlock.inspect.check.list_scoped_findings", lambda _: scoped)
     assert invoke("check", "-c", write_config("other.yaml", "other")).stderr == ""

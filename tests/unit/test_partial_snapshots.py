@@ -58,8 +58,7 @@ def partial(report: Report, bench: HealBench) -> None:
         "let the snapshot be of the whole table (no `additional-conditions` in the signal"
     )
     assert remedy.endswith(
-        f"then put {SIGNAL} into the signal topic of Debezium's connector "
-        "(see 'Apply topics that Debezium writes' in rowlock's documentation)"
+        f"then put {SIGNAL} into the signal topic of Debezium's connector (see `rowlock docs debezium`)"
     )
     assert bench.stored().snapshot is not None
     assert report.copy == CopyNeed(bench.stored().snapshot[1], "partial")

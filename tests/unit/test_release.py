@@ -40,6 +40,11 @@ def test_committed_files_that_an_archive_lacks_are_listed():
     assert missing_files(committed, committed) == []
 
 
+def test_a_page_or_a_style_of_the_site_is_not_left_out():
+    site = ["rowlock/site/docs/how-to/start-over.html", "rowlock/site/_static/styles/furo.css"]
+    assert missing_files(site[:1], site) == site[1:]
+
+
 def test_a_wheel_contains_the_packages_and_nothing_else():
     own = ["rowlock/cli.py", "schemas/envelope.v1.schema.json", "rowlock-0.2.0.dist-info/METADATA"]
     assert foreign_files(own) == []

@@ -182,7 +182,7 @@ def _check_types(case: _TableComparison) -> Iterator[Finding]:
             yield case.build_error(
                 f"column {column.name} is {there.type.kind} in the target and "
                 f"{column.type.kind} at the source",
-                "change its type (see 'Types' in rowlock's documentation)",
+                "change its type (see `rowlock docs types`)",
             )
         elif not has_room(column.type, there.type) or find_value_loss(column.type, there.type) is not None:
             yield case.build_warning(
@@ -191,7 +191,7 @@ def _check_types(case: _TableComparison) -> Iterator[Finding]:
                     "unchanged: rows with other values are quarantined (`schema_changes: "
                     "ignore`: the first such row stops the table)"
                 ),
-                "make the column as wide as the source's (see 'Types' in rowlock's documentation)",
+                "make the column as wide as the source's (see `rowlock docs types`)",
             )
         elif column.nullable and not there.nullable and column.name not in case.expected.key.columns:
             yield case.build_warning(

@@ -65,7 +65,7 @@ REMEDIES = {
     **dict.fromkeys(
         DENIED,
         "give the user the right that it lacks, `rowlock check` prints the GRANT "
-        "(see 'Set up a target' in rowlock's documentation)",
+        "(see `rowlock docs target-setup`)",
     ),
     **dict.fromkeys(
         (3108, 3837),

@@ -60,7 +60,7 @@ _EQUAL_ROWS = frozenset({"ORA-01452", "ORA-02299", "ORA-02437"})
 
 _GRANT = (
     "give the user the right that it lacks, `rowlock check` prints the GRANT "
-    "(see 'Set up a target' in rowlock's documentation)"
+    "(see `rowlock docs target-setup`)"
 )
 REMEDIES = {
     **dict.fromkeys(DENIED, _GRANT),

@@ -63,7 +63,7 @@ _STALE_PLAN = ("0A000", "RevalidateCachedQuery")
 _WITH_VALUES = frozenset({"22", "23", "44"})
 REMEDIES = {
     DENIED: "give the user the right that it lacks, `rowlock check` prints the GRANT "
-    "(see 'Set up a target' in rowlock's documentation)",
+    "(see `rowlock docs target-setup`)",
     "42P01": "create it, or let rowlock create it (create_tables)",
     "428C9": "make the column an ordinary one (no GENERATED ALWAYS), for its values come from the source",
     "2BP01": "drop what depends on it in the target, and create it again afterwards",
