@@ -78,8 +78,8 @@ docs: $(STAMP) ## the documentation as a site, build/site/index.html; a warning 
 bench: $(STAMP) ## the measurements of docs/benchmarks.md
 	@$(BIN)/python -m bench $(ARGS)
 
-release: $(STAMP) ## wheel, source distribution and constraints of the last commit, installed and tried elsewhere
-	@$(BIN)/python -m tools.release
+release: $(STAMP) ## wheel, source distribution, site and constraints of the last commit, tried elsewhere (ARGS=--untagged: before its tag is set)
+	@$(BIN)/python -m tools.release $(ARGS)
 
 clean: ## remove .venv and everything generated (not the download cache)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis state

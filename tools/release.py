@@ -1,15 +1,17 @@
-"""Builds a release into dist/ and tests it: `python -m tools.release`, which is what `make release`
-runs.
+"""Builds a release into dist/ and tests it: `python -m tools.release [--untagged]`, which is what
+`make release` runs.
 
-A release is a wheel, a source distribution, `constraints-VERSION.txt` with the versions of every dependency
-with which it was tested, and `locked-VERSION.txt` with the SHA-256 of each installed file as well. It is
-built from the last commit, never from uncommitted files. The result is installed into an empty virtual
+A release is a wheel, a source distribution, the documentation's site, `constraints-VERSION.txt` with the
+versions of every dependency with which it was tested, and `locked-VERSION.txt` with the SHA-256 of each
+installed file as well. It is built from the last commit, never from uncommitted files. That commit needs the
+tag of its version, unless the version is a development version. The result is installed into an empty virtual
 environment outside the tree, where each module has to load, and `rowlock demo`, `init` and `run` have to
 work in an empty folder.
 """
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import platform
@@ -69,6 +71,18 @@ def check_version(changelog: str, version: str) -> None:
         )
 
 
+def check_tag(version: str, tags: list[str]) -> None:
+    """Raise ReleaseError unless `tags`, those of the last commit, have that of `version`; a development
+    version needs none.
+    """
+    if ".dev" not in version and f"v{version}" not in tags:
+        raise ReleaseError(
+            f"the last commit has the version {version}, but not the tag v{version} (its tags: "
+            f"{', '.join(tags) or 'none'}). Set it with `git tag v{version}`, or try the release before with "
+            "`make release ARGS=--untagged`"
+        )
+
+
 def missing_files(names: list[str], committed: list[str]) -> list[str]:
     """Return the files of the packages that are missing from an archive with the files `names`.
 
@@ -95,7 +109,12 @@ def _is_packaged(name: str) -> bool:
 
 def main() -> None:
     """Build, check and test the release of the present version."""
+    parser = argparse.ArgumentParser(prog="python -m tools.release")
+    parser.add_argument("--untagged", action="store_true", help="try a release before its tag is set")
+    untagged = parser.parse_args().untagged
     try:
+        if not untagged:
+            check_tag(rowlock.__version__, _git("tag", "--points-at", "HEAD").decode().split())
         check_version((ROOT / "CHANGELOG.md").read_text(), rowlock.__version__)
         with tempfile.TemporaryDirectory(prefix="rowlock-release-") as scratch:
             _release(Path(scratch))
@@ -112,6 +131,8 @@ def _release(scratch: Path) -> None:
     _run(sys.executable, "-m", "build", "--outdir", built, tree)
     wheel, sdist = (next(built.glob(pattern)) for pattern in ("*.whl", "*.tar.gz"))
     _check_contents(wheel, sdist, [*committed, *pages])
+    site = built / f"site-{rowlock.__version__}.tar.gz"
+    pack_site(tree / SITE_FOLDER, site)
     constraints, locked = (built / f"{name}-{rowlock.__version__}.txt" for name in ("constraints", "locked"))
     of_wheel = _new_environment(scratch / "wheel")
     report = scratch / "report.json"
@@ -124,7 +145,7 @@ def _release(scratch: Path) -> None:
     _install(of_sdist, "-c", constraints, sdist)
     _load_installed(of_sdist)
     DIST.mkdir(exist_ok=True)
-    for file in (wheel, sdist, constraints, locked):
+    for file in (wheel, sdist, site, constraints, locked):
         (DIST / file.name).write_bytes(file.read_bytes())
         sys.stdout.write(f"dist/{file.name}\n")
 
@@ -146,6 +167,12 @@ def _build_site(tree: Path, scratch: Path) -> list[str]:
     for unused in (*site.rglob("*.map"), site / ".buildinfo"):  # for the makers of a theme, and for Sphinx
         unused.unlink()
     return [file.relative_to(tree).as_posix() for file in site.rglob("*") if file.is_file()]
+
+
+def pack_site(folder: Path, archive: Path) -> None:
+    """Write the site into one archive, in a folder with the archive's name."""
+    with tarfile.open(archive, "w:gz") as packed:
+        packed.add(folder, archive.name.removesuffix(".tar.gz"))
 
 
 def _git(*arguments: str) -> bytes:

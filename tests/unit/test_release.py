@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import tarfile
+from pathlib import Path
+
 import pytest
 
-from tools.release import ReleaseError, check_version, foreign_files, list_hashes, missing_files
+from tools.release import (
+    ReleaseError,
+    check_tag,
+    check_version,
+    foreign_files,
+    list_hashes,
+    missing_files,
+    pack_site,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
 
 RELEASED = "# Changelog\n\n## [Unreleased]\n\n## [0.2.0] - 2026-12-01\n\n## [0.1.0] - 2026-11-27\n"
 
@@ -28,6 +41,32 @@ def test_a_development_version_needs_a_section_for_unreleased_changes():
     check_version(RELEASED, "0.3.0.dev0")
     with pytest.raises(ReleaseError, match=r"no section \[Unreleased\]"):
         check_version(RELEASED.replace("[Unreleased]", "[0.3.0]"), "0.3.0.dev0")
+
+
+@pytest.mark.parametrize("tags", [[], ["v0.1.0", "0.2.0"]])
+def test_a_release_needs_the_tag_of_its_version(tags):
+    with pytest.raises(ReleaseError, match=r"not the tag v0\.2\.0 .* `git tag v0\.2\.0`"):
+        check_tag("0.2.0", tags)
+    check_tag("0.2.0", [*tags, "v0.2.0"])
+
+
+def test_a_development_version_needs_no_tag():
+    check_tag("0.3.0.dev0", [])
+
+
+def test_the_whole_check_tries_a_release_before_its_tag_is_set():
+    assert "make release ARGS=--untagged\n" in (ROOT / ".ci" / "run").read_text()
+    assert "python -m tools.release $(ARGS)\n" in (ROOT / "Makefile").read_text()
+
+
+def test_the_site_is_packed_into_a_folder_of_its_own(tmp_path):
+    page = tmp_path / "site" / "docs" / "start-over.html"
+    page.parent.mkdir(parents=True)
+    page.write_text("x")
+    pack_site(tmp_path / "site", tmp_path / "site-0.2.0.tar.gz")
+    with tarfile.open(tmp_path / "site-0.2.0.tar.gz") as archive:
+        names = [each.name for each in archive.getmembers() if each.isfile()]
+    assert names == ["site-0.2.0/docs/start-over.html"]
 
 
 def test_committed_files_that_an_archive_lacks_are_listed():
