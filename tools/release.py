@@ -4,7 +4,7 @@
 A release is a wheel, a source distribution, the documentation's site, `constraints-VERSION.txt` with the
 versions of every dependency with which it was tested, and `locked-VERSION.txt` with the SHA-256 of each
 installed file as well. It is built from the last commit, never from uncommitted files. That commit needs the
-tag of its version, unless the version is a development version. The result is installed into an empty virtual
+tag of its version, unless the version is a development version. The wheel is installed into an empty virtual
 environment outside the tree, where each module has to load, and `rowlock demo`, `init` and `run` have to
 work in an empty folder.
 """
@@ -27,7 +27,7 @@ from typing import Any
 
 import rowlock
 from rowlock.commands.pages import SITE
-from tools.wheel_trial import TrialError, try_installed
+from tools.wheel_trial import TrialError, try_commands, try_installed
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
@@ -140,10 +140,14 @@ def _release(scratch: Path) -> None:
     constraints.write_text(_dependency_versions(of_wheel))
     locked.write_text(list_hashes(json.loads(report.read_text())))
     _load_installed(of_wheel)
+    try_commands(of_wheel)
     sys.stdout.write(f"tried in an empty folder: {'; '.join(try_installed(of_wheel))}\n")
+    wheels = _collect_wheels(of_wheel, locked, scratch / "wheels")
     of_sdist = _new_environment(scratch / "sdist")
-    _install(of_sdist, "-c", constraints, sdist)
+    _install(of_sdist, "--no-index", "--find-links", wheels, sdist)
     _load_installed(of_sdist)
+    try_commands(of_sdist)
+    sys.stdout.write("installed from the source distribution and a folder of wheels, without an index\n")
     DIST.mkdir(exist_ok=True)
     for file in (wheel, sdist, site, constraints, locked):
         (DIST / file.name).write_bytes(file.read_bytes())
@@ -204,6 +208,17 @@ def _check_contents(wheel: Path, sdist: Path, committed: list[str]) -> None:
 
 def _install(python: Path, *arguments: str | Path) -> None:
     _run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments)
+
+
+def _collect_wheels(python: Path, locked: Path, folder: Path) -> Path:
+    """Put all that an installation without internet needs into `folder`, as docs/how-to/install.md does.
+
+    pip takes PySpark, which it has built for the first installation, from its cache.
+    """
+    pip = (python, "-m", "pip", "--disable-pip-version-check", "--quiet")
+    _run(*pip, "wheel", "--require-hashes", "-r", locked, "-w", folder)
+    _run(*pip, "download", "setuptools", "wheel", "-d", folder)
+    return folder
 
 
 def _dependency_versions(python: Path) -> str:
