@@ -150,3 +150,11 @@ def test_the_package_names_the_pythons_with_which_something_ran() -> None:
     named = set(re.findall(r"Python :: (3\.\d+)", package["metadata"]["classifiers"]))
     assert "3.11" in ran
     assert named == ran
+
+
+def test_the_package_names_addresses_or_the_page_says_that_there_is_none() -> None:
+    package = ConfigParser()
+    package.read(ROOT / "setup.cfg")
+    has_address = bool({"url", "project_urls"} & package["metadata"].keys())
+    page = (ROOT / "docs" / "how-to" / "install.md").read_text()
+    assert ("names no address of the project" in page) is not has_address
