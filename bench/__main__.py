@@ -1,7 +1,8 @@
 """`make bench`: every figure with its baseline, measured in one run and written to docs/benchmarks.md.
 
-python -m bench [--events 300000] [--only capture,apply,start,latency,topics,kafka,copy,sweep,coordination]
-[--copied-rows 10000000] [--swept-rows 1000000]
+python -m bench [--events 300000]
+    [--only capture,apply,start,latency,topics,kafka,copy,sweep,commands,coordination]
+    [--copied-rows 10000000] [--swept-rows 1000000]
     [--no-write]
 """
 
@@ -25,6 +26,7 @@ import structlog
 
 from bench import (
     cluster,
+    commands,
     copy_table,
     core_scale,
     heartbeats,
@@ -216,6 +218,11 @@ def sweeps(bench: Bench) -> None:
         key_sweep.figures(kind, key_sweep.run(bench.swept_rows, 200, kind, "together"), bench.figures)
 
 
+def times_of_commands(bench: Bench) -> None:
+    """`rowlock --help`, `units` and `status` beside a system of 1 and of 1,000 tables."""
+    commands.run(bench.folder, bench.kafka, bench.source, bench.targets["postgres"], bench.figures)
+
+
 def events(bench: Bench) -> None:
     """Into a Kafka target, against a plain copy loop."""
     kafka_target.run(bench.kafka, 60_000, 3, bench.figures)
@@ -269,7 +276,8 @@ def coordination(bench: Bench) -> None:
 
 PARTS: dict[str, Callable[[Bench], None]] = {
     "capture": capture, "apply": apply, "start": starts, "latency": latency, "topics": topics,
-    "kafka": events, "copy": copies, "sweep": sweeps, "coordination": coordination,
+    "kafka": events, "copy": copies, "sweep": sweeps,
+    "commands": times_of_commands, "coordination": coordination,
 }  # fmt: skip
 
 
