@@ -34,8 +34,8 @@ from rowlock.commands.options import (
     read_config_to_change,
     report_command_errors,
 )
-from rowlock.commands.spark import spark
 from rowlock.commands.pages import show_page
+from rowlock.commands.spark import spark
 
 if TYPE_CHECKING:
     from rowlock.inspect.pairs import TablePair
