@@ -1,12 +1,13 @@
 """`spark.master: spark://…`: the work of `rowlock run` is done by the executors of a standalone cluster on
-its own machine.
+its own machine, where rowlock is installed. tests/faults/test_spark_executors.py has hosts of their own.
 
-What could break there and not in `local[N,4]`: the boards, locks and reports that an agent shares with its
-workers, when these are not its descendants; and code, jars and settings that have to reach an executor.
+What could break there and not in `local[N,4]`: the streams of slots whose processes are not the agent's
+descendants, and settings that have to reach an executor.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -55,11 +56,16 @@ def run(
     change(mariadb, mariadb_db, *map(insert_everything, bound_rows(TABLE)))
     change(mariadb, mariadb_db, *ACCOUNTS)
     addresses = Addresses(1)
+    token = tmp_path / "executor-token"
+    token.write_text("the executors' token")
     config = write_config(
         tmp_path,
         coordination={**addresses.config,
          "listen": addresses.grpc[0]},  # other runs of this machine stay apart
-        spark={"master": cluster[0].url, "memory": "512m"},
+        spark={
+            "master": cluster[0].url, "memory": "512m", "driver": {"host": "127.0.0.1"}, "insecure": True,
+            "executor_token_file": str(token), "python": sys.executable,
+        },
         kafka={"bootstrap": kafka.bootstrap, "prefix": mariadb_db},
         sources={"branch": source_config(mariadb, "mariadb", mariadb_db)},
         targets={"hq": target_config(postgres, "postgres", pg_db)},
