@@ -23,7 +23,7 @@ MEGABYTE = 1_000_000
 
 @click.group(cls=CommandGroup)
 def spark() -> None:
-    """Prepare Spark: its executors on other machines, and its start on this one."""
+    """Prepare the executors of Spark on other machines, and its start on this one."""
 
 
 @spark.command()

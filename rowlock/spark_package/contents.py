@@ -15,8 +15,6 @@ from packaging.utils import canonicalize_name
 
 from rowlock.errors import CommandError
 
-SLOT_PACKAGES = ("consumer", "schemas")
-"""The packages of rowlock that a slot imports; the layers in setup.cfg keep them from importing others."""
 MANIFEST_NAME = "rowlock-package.json"
 
 NOT_FOR_SLOTS = frozenset(

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import rowlock
+from consumer.spark.versions import SLOT_PACKAGES
 from rowlock.errors import CommandError
 from rowlock.spark_package.contents import (
-    SLOT_PACKAGES,
     Distribution,
     Manifest,
     Platform,

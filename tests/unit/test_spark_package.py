@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 from packaging.requirements import Requirement
 
+from consumer.spark.versions import SLOT_PACKAGES
 from rowlock.cli import main
 from rowlock.commands.spark import OWN_PYTHON
 from rowlock.errors import CommandError
@@ -26,7 +27,6 @@ from rowlock.spark_package.archive import write_archive
 from rowlock.spark_package.contents import (
     FROM_SPARK,
     NOT_FOR_SLOTS,
-    SLOT_PACKAGES,
     Distribution,
     Manifest,
     Platform,

@@ -36,8 +36,8 @@ BUGS = [
     Mutant(
         bug="fencing a unit ends the process that fences it",
         file="consumer/slots/pool.py",
-        old="slot.process > 1 and slot.process != os.getpid()",
-        new="slot.process > 1",
+        old="slot.process != os.getpid() and is_running_here(slot)",
+        new="is_running_here(slot)",
         tests=("tests/unit/test_slot_pool.py",),
     ),
     Mutant(
