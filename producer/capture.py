@@ -75,11 +75,13 @@ def run_capture(
     gen_at_least: int | None = None,
     on_watermark: OnWatermark | None = None,
     on_trouble: OnTrouble | None = None,
+    explain_old_agents: Callable[[], str] | None = None,
 ) -> None:
     """Capture `source` until `stop` is set (or its snapshot is complete, with `snapshot: only`).
 
     `gen_at_least`: from the assignment (producer.start.positions.CaptureAssignment). `on_watermark`:
-    called with every watermark that is sent. `on_trouble`: see OnTrouble.
+    called with every watermark that is sent. `on_trouble`: see OnTrouble. `explain_old_agents`: see
+    producer.ports.Ports; None: no agent has started this process.
 
     Raises SourceRefusedError, KafkaRefusedError, StreamStoppedError, ConfigError, which need a person's
     action. Transient errors of source and Kafka are retried for ever, with backoff.
@@ -93,8 +95,9 @@ def run_capture(
         backoff = backoff.with_start(time.monotonic())
         try:
             shell = CaptureRunner(
-                config, source, database, stop, term=term, limits=limits, on_watermark=on_watermark
-            )
+                config, source, database, stop, term=term, limits=limits, on_watermark=on_watermark,
+                explain_old_agents=explain_old_agents,
+            )  # fmt: skip
             with shell.run_capture(new_snapshot=new_snapshot) as loop:
                 new_snapshot = False
                 while not stop.is_set():
@@ -126,8 +129,10 @@ class CaptureRunner:
         term: CaptureAssignment,
         limits: EventLimits,
         on_watermark: OnWatermark | None = None,
+        explain_old_agents: Callable[[], str] | None = None,
     ) -> None:
         self._limits = limits
+        self._explain_old_agents = explain_old_agents
         self._config = config
         self._name = name
         self._source = source
@@ -189,6 +194,7 @@ class CaptureRunner:
                 clock=Clock(time.monotonic, read_clock_ms), stopping=self._stop.is_set,
                 poll_requests=requests.poll_requests, reader=reader, on_watermark=self._on_watermark,
                 repair=make_repair_limits(self._config, self._name),
+                explain_old_agents=self._explain_old_agents or (lambda: ""),
             ),
         )  # fmt: skip
         _log.info(

@@ -2,8 +2,9 @@
 
 It ends when its standard input does, so that it never outlives the process that started it; with
 `--detached` it does not watch it. With `--wait` it gets ready, writes `{"kind":"prepared"}` to stdout
-and touches nothing until a line comes in. Then it captures, and writes its progress as
-`{"kind":"captured",…}` about once a second, and `{"kind":"trouble","error":…,"delivery_failed":…}` before it
+and touches nothing until a line (`CaptureCommand`) lets it start. Then it captures, and writes its
+progress as `{"kind":"captured",…}` about once a second, and
+`{"kind":"trouble","error":…,"delivery_failed":…}` before it
 restarts.
 SIGTERM and SIGINT end it cleanly: what was sent is acknowledged, the position written, exit 0. For an
 error that needs a person's action it writes one message to stderr, then a line of JSON, and exits with
@@ -23,6 +24,7 @@ import threading
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from producer.capture import run_capture
@@ -34,10 +36,37 @@ from schemas.errors import SchemaError
 from schemas.io.refused_logins import REFUSED_LOGINS
 from schemas.io.signals import on_stop_signals
 from schemas.problems import Problem, encode_problem
+from schemas.units import CaptureCommand, OldestAgents
+from schemas.versions import explain_unknown_removals
 from schemas.wire.records import Watermark
 
 EXIT_SUPERSEDED = 4
 """Exit code of a process that ends because another one captures the source."""
+
+
+class Orders:
+    """The orders and reports so far of the process that started this one."""
+
+    def __init__(self) -> None:
+        self.go, self.stop = threading.Event(), threading.Event()
+        self._oldest: OldestAgents | None = None
+
+    def handle_line(self, line: bytes) -> None:
+        """Carry out a line of stdin."""
+        command = msgspec.json.decode(line, type=CaptureCommand)
+        if command.oldest_agents is not None:
+            self._oldest = command.oldest_agents
+        if command.start:
+            self.go.set()
+
+    def end(self) -> None:
+        """Let the process end, also if it has not begun."""
+        self.stop.set()
+        self.go.set()
+
+    def explain_old_agents(self) -> str:
+        """Return why an agent cannot apply the event of removed rows; "": every agent can."""
+        return explain_unknown_removals(self._oldest)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -48,19 +77,14 @@ def main(arguments: list[str] | None = None) -> int:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     _spare_the_collector()
-    go, stop = threading.Event(), threading.Event()
-
-    def end(_signal: str) -> None:
-        stop.set()
-        go.set()
-
-    with on_stop_signals(end):
+    orders = Orders()
+    with on_stop_signals(lambda _signal: orders.end()):
         if not options.detached:
-            threading.Thread(target=_watch_stdin, args=(go, stop), name="stdin", daemon=True).start()
-        return _run_unit(options, go, stop)
+            threading.Thread(target=_watch_stdin, args=(orders,), name="stdin", daemon=True).start()
+        return _run_unit(options, orders)
 
 
-def _run_unit(options: argparse.Namespace, go: threading.Event, stop: threading.Event) -> int:
+def _run_unit(options: argparse.Namespace, orders: Orders) -> int:
     try:
         config = load_handed_config(options.config, options.handed)
         if options.source not in config.sources:
@@ -78,15 +102,16 @@ def _run_unit(options: argparse.Namespace, go: threading.Event, stop: threading.
             )
         if options.wait:
             _write_line(kind="prepared", source=options.source)
-            go.wait()
-            if stop.is_set():
+            orders.go.wait()
+            if orders.stop.is_set():
                 return 0
         with source_errors():  # a driver's error that was not translated below
             run_capture(
-                config, options.source, stop,
+                config, options.source, orders.stop,
                 new_snapshot=options.new_snapshot, gen_at_least=options.gen_at_least,
                 on_watermark=_report_watermark if options.wait else None,
                 on_trouble=partial(_report_trouble, options.source) if options.wait else None,
+                explain_old_agents=orders.explain_old_agents if options.wait else None,
             )  # fmt: skip
     except SupersededError as error:
         _report_failure(options.source, error.problem)
@@ -146,11 +171,15 @@ def _build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _watch_stdin(go: threading.Event, stop: threading.Event) -> None:
-    while os.read(0, 4096):
-        go.set()
-    stop.set()
-    go.set()
+def _watch_stdin(orders: Orders) -> None:
+    rest = b""
+    try:
+        while chunk := os.read(0, 4096):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                orders.handle_line(line)
+    finally:
+        orders.end()
 
 
 def _write_line(**fields: object) -> None:

@@ -75,7 +75,8 @@ class Ports:
     `open_log`, `open_reader`, `server`, `names`, `definitions`, `reaches`: those of the
     `SourceDatabase`. `stopping`: whether capture is to end. `poll_requests`: see
     producer.kafka.copy_requests.CopyRequestReader. `reader`: for a log that is consumed, and for new topics.
-    `repair`: see producer.copies.recreated_tables.
+    `repair`: see producer.copies.recreated_tables. `explain_old_agents`: why the event of removed rows (`p`)
+    may not be sent, because an agent cannot apply it; "": every agent can.
     """
 
     writer: EventWriter
@@ -94,3 +95,4 @@ class Ports:
     on_watermark: OnWatermark | None = None
     chunk_rows: int = 2000
     repair: Repair = get_default_limits
+    explain_old_agents: Callable[[], str] = lambda: ""

@@ -258,6 +258,8 @@ def build_statement_stop(barrier: Barrier, verdict: StatementVerdict) -> TableSt
         cause = "statement"
     shown = sql if isinstance(kind, TableDdl) else cut_row_values(sql)
     reason = f"{'.'.join(verdict.table)} {_WHAT[verdict.rows]}: {shown[:200]}"
+    if verdict.why:
+        reason = f"{reason} ({verdict.why})"
     remedy = (
         explain_dropped_remedy(verdict.table)
         if verdict.rows == "gone"

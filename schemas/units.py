@@ -8,8 +8,9 @@ absent ──prepare──▶ preparing ──Prepared──▶ prepared ──s
 ```
 
 The coordinator sends operations (`UnitOperation`). Its agent passes them on to the unit's worker, and
-reports the unit's phase (`UnitPhase`). The worker reports events (`WorkerEvent`). A worker in a process
-of its own receives JSON lines on its stdin (`UnitCommand`) and answers on stdout (`UnitLine`).
+reports the unit's phase (`UnitPhase`). The worker reports events (`WorkerEvent`). A process of
+apply units receives JSON lines on its stdin (`UnitCommand`) and answers on stdout (`UnitLine`); a capture
+process receives `CaptureCommand`.
 
 `assignment` is the coordinator's number of a unit's placement, which grows with every placement: a
 message with another number is late. It is not the fencing token of the target's progress rows, their
@@ -120,6 +121,22 @@ class WorkerEnded(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
 
 
 WorkerEvent = Prepared | PrepareProgress | UnitProgressed | WorkerEnded
+
+
+class OldestAgents(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The agents of the lowest version, of all agents that may be given units."""
+
+    version: str = msgspec.field(name="version")
+    """Their version of rowlock; "": older than 0.1.0."""
+    agents: tuple[str, ...] = msgspec.field(name="agents")
+    """The names of some of them, in order."""
+
+
+class CaptureCommand(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A line on the stdin of a capture process: that it may begin, or which agents are the oldest."""
+
+    start: bool = msgspec.field(name="start", default=False)
+    oldest_agents: OldestAgents | None = msgspec.field(name="oldest_agents", default=None)
 
 
 class UnitCommand(msgspec.Struct, frozen=True):

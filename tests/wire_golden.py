@@ -20,7 +20,7 @@ from coordinator.core import messages as core
 from coordinator.core.messages import PROTOCOL_VERSION, Header, Liveness, UnitStatus
 from coordinator.transport import wire
 from coordinator.transport.events import LeaderInfo
-from schemas.units import UnitOperation, UnitPhase, UnitProgress
+from schemas.units import OldestAgents, UnitOperation, UnitPhase, UnitProgress
 
 FOLDER = Path(__file__).parent / "golden" / "wire" / f"v{PROTOCOL_VERSION}"
 
@@ -58,7 +58,15 @@ MESSAGES: Mapping[str, wire.FromAgent | wire.FromLeader] = {
     "not-leader": wire.NotLeader(812_346, "h:7070"),
     "announce": core.Announce(HEADER, "coordinator-1", "host-7:1", 1.0, 10.0),
     "heartbeat-response": core.HeartbeatResponse(
-        HEADER, 123.25, 10.0, 1.0, ((UNIT, 9), ("u", 10)), True, CONFIG, 18
+        HEADER,
+        123.25,
+        10.0,
+        1.0,
+        ((UNIT, 9), ("u", 10)),
+        True,
+        CONFIG,
+        18,
+        OldestAgents("0.2.0", ("agent-1", "agent-2")),
     ),
     "dispatch": core.Dispatch(HEADER, UNIT, UnitOperation.PREPARE, MARK, 123.25, 10.0),
     "dispatch-start": core.Dispatch(HEADER, UNIT, UnitOperation.START),

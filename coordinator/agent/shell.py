@@ -24,7 +24,7 @@ from coordinator.core.agent_unit import AgentUnit, PrepareWorker, RemoveWorker, 
 from coordinator.core.messages import ConfigVersion, Down, FileAnswer
 from coordinator.transport.client import HeartbeatClient, Security
 from schemas.problems import Problem, encode_problem
-from schemas.units import UnitPhase, UnitProgress, WorkerEnded, WorkerEvent
+from schemas.units import OldestAgents, UnitPhase, UnitProgress, WorkerEnded, WorkerEvent
 
 _log = structlog.get_logger(__name__)
 
@@ -93,7 +93,7 @@ class AgentShell:
 
     The client has to pass incoming messages to `receive`, and should call `on_stream_opened` when it has
     a new stream. `patience`: seconds that workers have to end after a shutdown before they are closed.
-    `version`: of rowlock.
+    `version`: of rowlock. `on_oldest_agents`: called, soon to return, when the oldest agents are others.
     """
 
     def __init__(
@@ -107,8 +107,10 @@ class AgentShell:
         patience: float = 30.0,
         file: ConfigFile | None = None,
         version: str = "",
+        on_oldest_agents: Callable[[OldestAgents], None] = lambda oldest: None,
     ) -> None:
         self._client, self._clock, self._patience, self._file = client, clock, patience, file
+        self._on_oldest_agents = on_oldest_agents
         held = None if file is None else FollowedConfiguration(ConfigVersion(file.digest))
         self._state = AgentState(name, incarnation or uuid.uuid4().hex, version, configuration=held)
         self._events: queue.SimpleQueue[core.AgentEvent | None] = queue.SimpleQueue()
@@ -129,6 +131,7 @@ class AgentShell:
         token: str = "",
         file: ConfigFile | None = None,
         version: str = "",
+        on_oldest_agents: Callable[[OldestAgents], None] = lambda oldest: None,
     ) -> AgentShell:
         """Return an agent with a client of its own.
 
@@ -145,7 +148,7 @@ class AgentShell:
             system=system,
             token=token,
         )
-        agent = cls(name, client, workers, file=file, version=version)
+        agent = cls(name, client, workers, file=file, version=version, on_oldest_agents=on_oldest_agents)
         return agent
 
     def receive(self, message: Down) -> None:
@@ -227,6 +230,8 @@ class AgentShell:
                     self._ends = why
                 case core.ReadFile() | core.TakeConfig():
                     self._ask_file(effect)
+                case core.UseOldestAgents(oldest):
+                    self._on_oldest_agents(oldest)
                 case _:
                     self._workers.queue_effect(effect)
 

@@ -36,7 +36,7 @@ from coordinator.core.messages import (
     UnitStatus,
     Up,
 )
-from schemas.units import UnitOperation, UnitPhase, WorkerEvent
+from schemas.units import OldestAgents, UnitOperation, UnitPhase, WorkerEvent
 
 
 @dataclass(slots=True)
@@ -52,11 +52,18 @@ class AgentState:
     leader: ObeyedLeader = field(default_factory=ObeyedLeader)
     times: HeartbeatTimes = field(default_factory=HeartbeatTimes)
     units: HeldUnits = field(default_factory=HeldUnits)
+    oldest: OldestAgents | None = None
+    """The oldest agents, as a leader last reported them."""
     liveness: Liveness = Liveness.ALIVE
     ending: str | None = None
     """Why the agent is shutting down; None while it runs."""
     dropped: Counter[str] = field(default_factory=Counter)
     """The number of messages that were not obeyed, by reason."""
+
+    def replace_oldest(self, oldest: OldestAgents) -> bool:
+        """Keep the oldest agents, and return whether they are others than before."""
+        is_new, self.oldest = oldest != self.oldest, oldest
+        return is_new
 
     def drain(self) -> None:
         """Ask for the units to be moved to other agents, for good."""
@@ -151,7 +158,14 @@ class TakeConfig:
     version: ConfigVersion
 
 
-AgentEffect = SendUp | ExitAgent | ReadFile | TakeConfig | UnitEffect
+@dataclass(frozen=True, slots=True)
+class UseOldestAgents:
+    """The oldest agents are others than before."""
+
+    oldest: OldestAgents
+
+
+AgentEffect = SendUp | ExitAgent | ReadFile | TakeConfig | UseOldestAgents | UnitEffect
 
 
 def step_agent(state: AgentState, event: AgentEvent, now: float) -> tuple[AgentState, list[AgentEffect]]:
@@ -259,6 +273,8 @@ def _renew_leases(state: AgentState, message: HeartbeatResponse, now: float, out
     for unit, assignment in message.granted:
         if unit in state.units.by_name:
             _step_unit(state, unit, Granted(assignment, deadline), now, out)
+    if message.oldest is not None and state.replace_oldest(message.oldest):
+        out.append(UseOldestAgents(message.oldest))
     _follow_configuration(state, message, now, out)
 
 

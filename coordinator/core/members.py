@@ -13,13 +13,18 @@ clock.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from coordinator.core.messages import ConfigVersion, FileAnswer, Heartbeat, Liveness, Sync
+from schemas.units import OldestAgents
+from schemas.versions import parse_version
 
 LONGEST_VERSION = 64
 """Characters of an agent's version that are kept, because an agent may report a long one."""
+_NAMED_AGENTS = 5
+"""The most agents that `OldestAgents` names."""
 
 
 class MemberState(Enum):
@@ -103,3 +108,16 @@ def expire_member(member: Member, now: float, silence: float) -> Member | None:
     if member.state is MemberState.EXPIRED or now < member.heard_at + silence:
         return None
     return replace(member, state=MemberState.EXPIRED)
+
+
+def list_oldest_agents(members: Collection[Member]) -> OldestAgents | None:
+    """Return the agents of the lowest version. An expired one does not count: it has no unit, and joins
+    again with its version. None: there is no agent, or one has not reported its version in this term.
+    """
+    versions = {each.name: each.version for each in members if each.state is not MemberState.EXPIRED}
+    pending = any(each.state is MemberState.REGISTERED for each in members)
+    if pending or not versions:
+        return None
+    lowest = min(versions.values(), key=parse_version)
+    names = sorted(name for name, version in versions.items() if version == lowest)
+    return OldestAgents(lowest, tuple(names[:_NAMED_AGENTS]))

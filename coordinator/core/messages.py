@@ -23,7 +23,7 @@ from typing import Annotated
 
 import msgspec
 
-from schemas.units import Int64, UnitOperation, UnitPhase, UnitProgress
+from schemas.units import Int64, OldestAgents, UnitOperation, UnitPhase, UnitProgress
 
 #: The version of the protocol. Both sides refuse another one. A change that older readers can ignore
 #: does not raise it.
@@ -163,6 +163,8 @@ class HeartbeatResponse(WireMessage, frozen=True):
     """The active configuration; None: not known. An agent with another one loads it from its file."""
     ask: Int64 = 0
     """The number of a question: above 0, the agent has to report the content of its file (`FileAnswer`)."""
+    oldest: OldestAgents | None = None
+    """The oldest agents; None: not every agent has reported its version in this term."""
 
 
 class Dispatch(WireMessage, frozen=True):

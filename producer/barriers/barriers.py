@@ -9,7 +9,7 @@ names is always the active one there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -48,7 +48,7 @@ class BarrierHandler:
 
     `selected`: the source's patterns. `changed`: called with every captured table with changed rows or
     form. `on_recreated_table`: called with a table that stopped as dropped, and that a statement has created
-    again; only a copy brings its rows.
+    again; only a copy brings its rows. `explain_old_agents`: see producer.ports.Ports.
     """
 
     started: StartedCapture
@@ -59,6 +59,7 @@ class BarrierHandler:
     new_tables: NewTableCapture
     on_recreated_table: Callable[[TableName, Barrier], None] = lambda name, barrier: None
     shadows: ShadowTables = field(default_factory=lambda: ShadowTables(NO_TOOLS))
+    explain_old_agents: Callable[[], str] = lambda: ""
 
     @property
     def captured(self) -> CapturedTables:
@@ -113,7 +114,11 @@ class BarrierHandler:
         state = self.captured.tables.get(name)
         position = (self.started.context.epoch, transaction.file_number, transaction.pos, row)
         if verdict.rows == "removed":
-            return self._send_removed_rows(state, barrier, transaction, row)
+            if state is None:
+                return 0
+            if not (why := self.explain_old_agents()):
+                return self._send_removed_rows(state, barrier, transaction, row)
+            verdict = replace(verdict, rows="emptied", why=why)
         begins = self.started.begins.get(name)
         if begins is not None and position <= begins:  # the start has sent the definition after it
             return 1 if position == begins and verdict.rows != "gone" else 0
@@ -170,15 +175,13 @@ class BarrierHandler:
         return 1
 
     def _send_removed_rows(
-        self, state: TableState | None, barrier: Barrier, transaction: TransactionContext, row: int
+        self, state: TableState, barrier: Barrier, transaction: TransactionContext, row: int
     ) -> int:
         """Send that a statement removed rows, and note the debt.
 
         The event is also sent where a copy that the topic already has began after it: readers drop it
         then, and a debt that is noted twice costs a key sweep, while a forgotten one leaves rows.
         """
-        if state is None:
-            return 0
         sql, epoch = barrier.statement.sql, self.started.context.epoch
         record = encode_removed_rows(
             state.table, self.started.context, state.topic.tail, transaction, row=row, ddl=sql

@@ -126,6 +126,7 @@ class CaptureLoop:
             new_tables,
             self._copies.handle_recreated_table,
             shadows,
+            ports.explain_old_agents,
         )
         self._rows = RowSender(
             started, ports, log=log, new_tables=new_tables, snapshots=snapshots, on_batch=self._has_batch_left

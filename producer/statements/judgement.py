@@ -26,7 +26,7 @@ class StatementVerdict:
     """The effect of a statement on one table.
 
     `logged`: the statement changes rows and is logged as a statement. `why`: the reason if it is unknown
-    which tables it affects.
+    which tables it affects, or why the table cannot go on without the removed rows.
     """
 
     table: TableName

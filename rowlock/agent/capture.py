@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any
 
+import msgspec
 import structlog
 
 from coordinator.core.progress import advance_mark
@@ -30,7 +31,9 @@ from schemas.io.refused_logins import REFUSED_LOGIN_BACKOFF
 from schemas.patience import scale_timeout
 from schemas.problems import Problem, decode_problem, encode_problem
 from schemas.units import (
+    CaptureCommand,
     CaptureName,
+    OldestAgents,
     Prepared,
     UnitProgress,
     UnitProgressed,
@@ -183,6 +186,7 @@ class CaptureWorkers:
         self._ledger, self._figures = ledger, figures
         self._mutex = threading.Lock()
         self._units: dict[str, _CaptureUnit] = {}
+        self._oldest: OldestAgents | None = None
 
     def use_config(self, config: Config) -> None:
         """Run the units that are prepared from now on under this configuration.
@@ -202,6 +206,14 @@ class CaptureWorkers:
             waiting = [unit for unit in same if unit.retry_timer is not None]
         for unit in waiting:
             self._look_again(unit)
+
+    def use_oldest_agents(self, oldest: OldestAgents) -> None:
+        """Tell all capture processes, and those that start later, which agents are the oldest."""
+        with self._mutex:
+            self._oldest, units = oldest, list(self._units.values())
+        for unit in units:
+            if unit.process is not None:
+                _send_command(unit.process, CaptureCommand(oldest_agents=oldest))
 
     def prepare(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:
         """Start the unit's process. Raises ValueError for a source that is not configured here."""
@@ -227,7 +239,13 @@ class CaptureWorkers:
         found = self._find_unit(unit, assignment)
         if found is not None and found.process is not None:
             found.started = True
-            found.process.send_line("start")
+            self._let_begin(found.process)
+
+    def _let_begin(self, process: ChildProcess) -> None:
+        """Let a prepared process begin."""
+        with self._mutex:
+            command = CaptureCommand(start=True, oldest_agents=self._oldest)
+        _send_command(process, command)
 
     def remove(self, unit: str, assignment: int) -> None:
         found = self._find_unit(unit, assignment)
@@ -334,7 +352,7 @@ class CaptureWorkers:
         """
         if unit.process is None:
             return
-        unit.process.send_line("start")
+        self._let_begin(unit.process)
         if unit.stopped:
             _end_process(unit.process)
 
@@ -342,6 +360,10 @@ class CaptureWorkers:
         self._ledger.report_event(
             unit.name, UnitProgressed(unit.assignment, unit.mark or UnitProgress(0, 0), 0, error)
         )
+
+
+def _send_command(process: ChildProcess, command: CaptureCommand) -> None:
+    process.send_line(msgspec.json.encode(command).decode())
 
 
 def _end_process(process: ChildProcess) -> None:

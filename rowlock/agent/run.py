@@ -160,6 +160,7 @@ def run_agent(config: Config, name: str, peers: Sequence[str], *, end_on_refusal
         agent = AgentShell.connect(
             name, peers, workers,
             security=security, system=config.kafka.prefix, token=token, file=file, version=__version__,
+            on_oldest_agents=workers.use_oldest_agents,
         )  # fmt: skip
         with (
             _serve_metrics(config, workers, agent, file),

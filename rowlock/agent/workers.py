@@ -23,6 +23,7 @@ from schemas.config.model import Config
 from schemas.units import (
     ApplyName,
     CaptureName,
+    OldestAgents,
     PrepareProgress,
     UnitProgress,
     WorkerEnded,
@@ -94,6 +95,10 @@ class LocalWorkers:
         """Run the units that are prepared from now on under this configuration; running units keep theirs."""
         self._capture.use_config(config)
         self._apply.use_config(config)
+
+    def use_oldest_agents(self, oldest: OldestAgents) -> None:
+        """Tell the captures which agents are the oldest."""
+        self._capture.use_oldest_agents(oldest)
 
     def prepare(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:
         worker = self._find_worker(unit)

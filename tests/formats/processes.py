@@ -19,6 +19,7 @@ from producer.main import _report_failure, _report_trouble, _report_watermark
 from schemas.config.changes.text import ConfigText
 from schemas.problems import Problem
 from schemas.units import (
+    CaptureCommand,
     PrepareProgress,
     UnitCommand,
     UnitLine,
@@ -114,6 +115,18 @@ STRUCTURES = (
             Case("slow", 12.3, lambda seconds: _encode_slow_line(seconds).strip().encode(), None),
         ),
         (WatchedUnit,),
+    ),
+    Structure(
+        "capture-command",
+        (
+            Case(
+                "command",
+                sample(CaptureCommand),
+                msgspec.json.encode,
+                lambda data: msgspec.json.decode(data, type=CaptureCommand),
+            ),
+        ),
+        (CaptureCommand,),
     ),
     Structure(
         "capture-lines",

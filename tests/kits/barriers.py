@@ -63,6 +63,8 @@ class Stage:
     errors: dict[tuple[str, str], str] = field(default_factory=dict)
     settings: SessionSettings = field(default_factory=SessionSettings)
     converts: bool = False
+    old_agents: str = ""
+    """Why the event of removed rows may not be sent."""
 
     def __post_init__(self) -> None:
         self.shadows = ShadowTables(enable_all_tools().names, self.names)
@@ -114,6 +116,7 @@ class Stage:
         return BarrierHandler(
             begun, writer, nothing, self.selected, self._changed, new_tables,
             on_recreated_table=lambda name, _: self.again.append(name), shadows=self.shadows,
+            explain_old_agents=lambda: self.old_agents,
         )  # fmt: skip
 
     def _changed(self, state: TableState, _: object) -> None:

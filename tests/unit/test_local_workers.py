@@ -29,7 +29,7 @@ from rowlock.processes.child_process import ChildProcess, end_session
 from schemas.backoff import Backoff
 from schemas.config.model import Config, load_config
 from schemas.findings import TRIES_AGAIN
-from schemas.units import Prepared, UnitProgress, UnitProgressed, WorkerEnded, WorkerEvent
+from schemas.units import OldestAgents, Prepared, UnitProgress, UnitProgressed, WorkerEnded, WorkerEvent
 from tests.kits.apply import until
 
 Said = queue.SimpleQueue[tuple[str, WorkerEvent]]
@@ -105,6 +105,26 @@ def test_a_capture_unit_from_open_to_stop(workers: Any, script: Any) -> None:
     assert reported.get(timeout=120) == ("capture/s", WorkerEnded(7, event.mark))
     local.close()
     assert reported.empty()
+
+
+HEARS = """
+    say(kind="prepared")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    for line in lines:
+        say(kind="trouble", error=line.strip())
+"""
+
+
+def test_capture_hears_of_the_oldest_agents_at_its_start_and_later(workers: Any, script: Any) -> None:
+    script(HEARS)
+    local, reported = workers
+    local.use_oldest_agents(OldestAgents("0.2.0", ("b",)))
+    local.prepare("capture/s", 7, None)
+    assert reported.get(timeout=120) == ("capture/s", Prepared(7))
+    local.start("capture/s", 7, None)
+    assert _next_error(reported) == TRIES_AGAIN + '{"start":true,"oldest_agents":["0.2.0",["b"]]}'
+    local.use_oldest_agents(OldestAgents("0.3.0", ("a", "b")))
+    assert _next_error(reported) == TRIES_AGAIN + '{"oldest_agents":["0.3.0",["a","b"]]}'
 
 
 REFUSES = """

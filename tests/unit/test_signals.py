@@ -64,9 +64,9 @@ def test_elsewhere_than_in_the_main_thread_nothing_is_watched() -> None:
 
 
 def test_a_signal_ends_the_wait_of_capture_for_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(_options: object, go: threading.Event, stop: threading.Event) -> int:
+    def run(_options: object, orders: capture_main.Orders) -> int:
         os.kill(os.getpid(), signal.SIGTERM)
-        return 0 if go.wait(20) and stop.is_set() else 1
+        return 0 if orders.go.wait(20) and orders.stop.is_set() else 1
 
     monkeypatch.setattr(capture_main, "_run_unit", run)
     monkeypatch.setattr(capture_main, "_spare_the_collector", lambda: None)

@@ -66,6 +66,7 @@ def grant_leases(context: Context) -> bool:
             member.draining,
             configuration.get_active_version(state),
             configuration.get_open_question(state, member),
+            state.members.find_oldest(),
         )
         context.out.append(SendMessage(member.name, response))
     return True

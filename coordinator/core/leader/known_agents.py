@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from coordinator.core import health as agent_health
 from coordinator.core.health import WELL, AgentHealth, HealthConfig
-from coordinator.core.members import Member
+from coordinator.core.members import Member, list_oldest_agents
+from schemas.units import OldestAgents
 
 
 @dataclass(slots=True)
@@ -22,14 +23,26 @@ class Members:
     """When it is next looked for agents that have recovered."""
     alarmed: dict[tuple[str, str], float] = field(default_factory=dict)
     """By agent and kind of alarm: when it was last raised."""
+    _oldest: tuple[OldestAgents | None] | None = None
+    """What `find_oldest` has found; None: not computed since a member has changed."""
 
     def put_member(self, member: Member) -> Member:
         """Take the member in the place of an earlier one of its name, and return it."""
+        before = self.by_name.get(member.name)
+        if before is None or (before.state, before.version) != (member.state, member.version):
+            self._oldest = None
         self.by_name[member.name] = member
         return member
 
+    def find_oldest(self) -> OldestAgents | None:
+        """Return the agents of the lowest version; None: not every agent has reported its version."""
+        if self._oldest is None:
+            self._oldest = (list_oldest_agents(self.by_name.values()),)
+        return self._oldest[0]
+
     def forget_member(self, agent: str) -> None:
         del self.by_name[agent]
+        self._oldest = None
 
     def record_failure(self, agent: str, unit: str, now: float, config: HealthConfig) -> AgentHealth | None:
         """Note that a unit has failed on the agent before it got to work. Returns the agent's health if the
