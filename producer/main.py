@@ -30,9 +30,10 @@ import structlog
 from producer.capture import run_capture
 from producer.errors import CaptureError, SupersededError
 from producer.sources.source_session import source_errors
-from schemas.config.changes.handed import load_handed_config
+from schemas.config.changes.handed import is_handed, load_handed_config, rebuild_config
 from schemas.config.model import ConfigErrors
 from schemas.errors import SchemaError
+from schemas.io.kafka_passwords import use_kafka_passwords
 from schemas.io.refused_logins import REFUSED_LOGINS
 from schemas.io.signals import on_stop_signals
 from schemas.problems import Problem, encode_problem
@@ -52,7 +53,10 @@ class Orders:
         self._oldest: OldestAgents | None = None
 
     def handle_line(self, line: bytes) -> None:
-        """Carry out a line of stdin."""
+        """Carry out a line of stdin. Of a new configuration only the passwords of Kafka are used."""
+        if is_handed(line):
+            use_kafka_passwords(rebuild_config(line))
+            return
         command = msgspec.json.decode(line, type=CaptureCommand)
         if command.oldest_agents is not None:
             self._oldest = command.oldest_agents

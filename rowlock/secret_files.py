@@ -14,6 +14,7 @@ from pathlib import Path
 import structlog
 
 from schemas.config.changes.handed import build_with_secrets
+from schemas.config.changes.parts import compute_config_digest
 from schemas.config.changes.plan import plan_config_change
 from schemas.config.model import Config, ConfigErrors
 
@@ -64,6 +65,10 @@ class SecretFiles:
         _LOG.info("secrets of changed files used", changes=[str(each) for each in planned.changes])
         if planned.refused:
             _LOG.warning("connections that exist keep the earlier secret", changes=list(planned.refused))
+        if compute_config_digest(config) != compute_config_digest(used):  # that of a Kafka target is in it
+            _LOG.warning(
+                "a secret is part of the active configuration", remedy="rowlock reload, else new tables wait"
+            )
 
     def _report_error(self, error: str) -> None:
         """Log an error once: the files are read every few seconds."""

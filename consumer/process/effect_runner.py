@@ -43,7 +43,7 @@ from consumer.units.messages import (
     WithdrawUnit,
 )
 from consumer.units.supervision import describe_drift
-from schemas.config.model import TargetConfig
+from schemas.config.model import KafkaConfig, TargetConfig
 from schemas.problems import decode_problem
 from schemas.units import WorkerEnded
 
@@ -134,7 +134,16 @@ class PipelineSlots:
 
     def use_target(self, target: TargetConfig) -> None:
         """Let slots connect with these settings from now on, which differ in secrets alone."""
-        self._pool.replace_settings(self._run, dataclasses.replace(self._pipeline, target=target))
+        self._replace_settings(dataclasses.replace(self._pipeline, target=target))
+
+    def use_kafka(self, kafka: KafkaConfig) -> None:
+        """Let slots read topics with these settings from now on, which differ in the password alone."""
+        changed = dataclasses.replace(self._pipeline, kafka=kafka, kafka_options=kafka.options)
+        self._replace_settings(changed)
+
+    def _replace_settings(self, pipeline: PipelineSettings) -> None:
+        self._pipeline = pipeline
+        self._pool.replace_settings(self._run, pipeline)
 
     def withdraw_unit(self, topic: str) -> None:
         self._pool.withdraw_unit((self._run, topic))
@@ -196,6 +205,10 @@ class EffectRunner:
         """Connect with these settings from now on, which differ in secrets alone."""
         self._operations.use_target(target)
         self._slots.use_target(target)
+
+    def use_kafka(self, kafka: KafkaConfig) -> None:
+        """Read topics with these settings from now on, which differ in the password alone."""
+        self._slots.use_kafka(kafka)
 
     def run_effect(self, effect: PipelineEffect) -> None:
         """Carry an effect out, or begin to."""

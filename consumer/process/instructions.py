@@ -36,6 +36,7 @@ from consumer.targets.dialect import load_dialect
 from schemas.config.changes.handed import is_handed, rebuild_config
 from schemas.config.changes.parts import collect_config_parts, compute_part_digests, format_pipeline_part
 from schemas.config.model import Config
+from schemas.io.kafka_passwords import use_kafka_passwords
 from schemas.problems import Problem, encode_problem
 from schemas.units import ApplyName, UnitCommand, UnitOperation, WorkerEnded, parse_unit_name
 
@@ -106,6 +107,9 @@ class PipelineShells:
             if before[format_pipeline_part(name)] != after.get(format_pipeline_part(name))
         }
         known, found = compute_part_digests(self._config), compute_part_digests(config)
+        if config.kafka != self._config.kafka:  # in the password: nothing else can change
+            for shell in [*self._now.values(), *self._before]:
+                shell.use_kafka(config.kafka)
         self._config = config
         for name in changed & set(self._now):
             with self._mutex:
@@ -244,6 +248,7 @@ class ApplyProcess:
         The agent has built it from the same text, so it cannot be rejected here.
         """
         self._config = config.model_copy(update={"state_dir": self._config.state_dir})
+        use_kafka_passwords(config)
         self._times.follow_sources(list_captured_sources(config))
         changed = self._shells.apply_configuration(self._config)
         log.info("configuration adopted", pipelines=sorted(changed))

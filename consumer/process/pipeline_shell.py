@@ -29,7 +29,7 @@ from consumer.units.messages import (
     StartUnit,
 )
 from consumer.units.supervision import WatchedUnit
-from schemas.config.model import TargetConfig
+from schemas.config.model import KafkaConfig, TargetConfig
 from schemas.units import UnitProgress, WorkerEnded
 
 EVENT_WAIT_S = 0.1
@@ -87,6 +87,10 @@ class PipelineShell:
 
     def remove_unit(self, topic: str, assignment: int) -> None:
         self._events.put(RemoveUnit(topic, assignment))
+
+    def use_kafka(self, kafka: KafkaConfig) -> None:
+        """Read topics with these settings from now on, which differ in the password alone."""
+        self._effects.use_kafka(kafka)
 
     def replace_secrets(self, target: TargetConfig) -> None:
         """End the units that do not apply, now or later: another shell has the new secrets of `target`."""

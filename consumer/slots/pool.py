@@ -121,6 +121,8 @@ class SlotPool:
     def replace_settings(self, run: str, settings: PipelineSettings) -> None:
         """Let slots connect with these settings from now on, which differ in secrets alone."""
         with self._mutex:
+            if run not in self._pipelines:  # it has just been closed
+                return
             self._pipelines[run] = settings, self._pipelines[run][1]
             for slot in self._slots.values():
                 if run in slot.known:

@@ -40,6 +40,7 @@ from consumer.tables.shared_tables import SharedTableReader
 from consumer.tables.source_tables import find_source_keys, read_definition
 from consumer.targets.session import SqlSession
 from schemas.findings import START_OVER
+from schemas.io.kafka_passwords import use_passwords_of
 from schemas.problems import decode_problem, encode_problem
 
 log = structlog.get_logger(__name__)
@@ -125,6 +126,7 @@ class ServedPipeline:
 
     def use_settings(self, settings: PipelineSettings) -> None:
         """Use these settings from now on, which differ in secrets alone."""
+        use_passwords_of(settings.kafka)
         self.settings = settings
 
     def make_connections(self, number: int) -> ConnectionCache:

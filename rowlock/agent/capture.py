@@ -24,6 +24,7 @@ from rowlock.agent.reported import ReportedFigures
 from rowlock.agent.unit_ledger import UnitLedger
 from rowlock.processes.child_process import ChildProcess, build_child_command
 from schemas.backoff import Backoff
+from schemas.config.changes import handed
 from schemas.config.changes.parts import compute_part_digests, format_source_part
 from schemas.config.model import Config
 from schemas.findings import TRIES_AGAIN
@@ -192,7 +193,7 @@ class CaptureWorkers:
         """Run the units that are prepared from now on under this configuration.
 
         A running unit keeps its own, unless only secrets of its source differ: then its next process uses
-        them, at once if the unit waits for a person.
+        them, at once if the unit waits for a person. Its process uses the passwords of Kafka at once.
         """
         with self._mutex:
             self._config, units = config, list(self._units.values())
@@ -206,14 +207,20 @@ class CaptureWorkers:
             waiting = [unit for unit in same if unit.retry_timer is not None]
         for unit in waiting:
             self._look_again(unit)
+        self._send_all(handed.encode_config(config).decode())
+
+    def _send_all(self, line: str) -> None:
+        """Send a line to every capture process."""
+        with self._mutex:
+            processes = [unit.process for unit in self._units.values() if unit.process is not None]
+        for process in processes:
+            process.send_line(line)
 
     def use_oldest_agents(self, oldest: OldestAgents) -> None:
         """Tell all capture processes, and those that start later, which agents are the oldest."""
         with self._mutex:
-            self._oldest, units = oldest, list(self._units.values())
-        for unit in units:
-            if unit.process is not None:
-                _send_command(unit.process, CaptureCommand(oldest_agents=oldest))
+            self._oldest = oldest
+        self._send_all(_encode_command(CaptureCommand(oldest_agents=oldest)))
 
     def prepare(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:
         """Start the unit's process. Raises ValueError for a source that is not configured here."""
@@ -245,7 +252,7 @@ class CaptureWorkers:
         """Let a prepared process begin."""
         with self._mutex:
             command = CaptureCommand(start=True, oldest_agents=self._oldest)
-        _send_command(process, command)
+        process.send_line(_encode_command(command))
 
     def remove(self, unit: str, assignment: int) -> None:
         found = self._find_unit(unit, assignment)
@@ -362,8 +369,8 @@ class CaptureWorkers:
         )
 
 
-def _send_command(process: ChildProcess, command: CaptureCommand) -> None:
-    process.send_line(msgspec.json.encode(command).decode())
+def _encode_command(command: CaptureCommand) -> str:
+    return msgspec.json.encode(command).decode()
 
 
 def _end_process(process: ChildProcess) -> None:

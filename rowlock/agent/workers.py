@@ -20,6 +20,7 @@ from rowlock.agent.capture import CaptureWorkers, OnRefusal
 from rowlock.agent.reported import ReportedFigures
 from rowlock.agent.unit_ledger import OnEvent, UnitLedger
 from schemas.config.model import Config
+from schemas.io.kafka_passwords import use_kafka_passwords
 from schemas.units import (
     ApplyName,
     CaptureName,
@@ -92,7 +93,10 @@ class LocalWorkers:
         self._pulse.start()
 
     def use_config(self, config: Config) -> None:
-        """Run the units that are prepared from now on under this configuration; running units keep theirs."""
+        """Run the units that are prepared from now on under this configuration; running units keep theirs,
+        but for the passwords of Kafka.
+        """
+        use_kafka_passwords(config)
         self._capture.use_config(config)
         self._apply.use_config(config)
 

@@ -33,6 +33,7 @@ from schemas.config.changes.parts import compute_config_digest, compute_part_dig
 from schemas.config.changes.plan import ConfigPlan, find_judged_pipelines, plan_config_change
 from schemas.config.model import Config, ConfigErrors, CoordinationConfig, KafkaConfig
 from schemas.findings import Finding
+from schemas.io.kafka_passwords import use_kafka_passwords
 from schemas.io.signals import stopped_by_signals
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ class ActiveConfiguration:
 
     def _use(self, config: Config, parts: Collection[str]) -> None:
         self._held = config
+        use_kafka_passwords(config)
         for follow in self._followers:
             follow(config, parts)
         if self._on_taken is not None:

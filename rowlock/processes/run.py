@@ -39,6 +39,7 @@ from rowlock.processes.supervisor import (
 from schemas.config.addresses import join_address, split_address
 from schemas.config.changes import handed
 from schemas.config.model import Config
+from schemas.io.kafka_passwords import use_kafka_passwords
 from schemas.io.signals import on_stop_signals
 from schemas.patience import measure_pressure
 
@@ -168,6 +169,7 @@ class ChildProcesses:
         """
         if handed.is_announced_config(line):
             self._config = handed.decode_announced_config(line)
+            use_kafka_passwords(self._config)
             self._use_config(self._config)
         else:
             _LOG.debug("status of a process", child=name, status=line)

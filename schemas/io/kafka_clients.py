@@ -11,15 +11,15 @@ import logging
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from schemas.io.kafka_outages import OutageWatch
+from schemas.io.kafka_passwords import BOOTSTRAP, KAFKA_PASSWORDS, SaslClient
 from schemas.io.logs import make_librdkafka_logger
 
-_BOOTSTRAP = "bootstrap.servers"
 _CONNECTION = (
     "security.",
     "sasl.",
@@ -35,6 +35,7 @@ _PROBE_TIMEOUT_S = 2.0
 
 Settings = dict[str, Any]
 OnError = Callable[[KafkaError], None]
+ClientT = TypeVar("ClientT", bound=SaslClient)
 
 
 class ClientLog(Enum):
@@ -57,6 +58,45 @@ _CONNECTIONS: dict[str, Settings] = {}
 class _SilentLogger:
     def log(self, *_: object, **__: object) -> None:
         """Ignore the line."""
+
+
+class _SharedProducer(Producer):
+    """A producer that others can refer to weakly."""
+
+
+class _SharedConsumer(Consumer):
+    """A consumer that others can refer to weakly, and that takes a password in the thread that uses it.
+
+    The library's own call waits for a call of another thread, and a thread that reads again and again never
+    lets it in.
+    """
+
+    _login: tuple[str, str] | None = None
+    """The user and the password that the next call is to log in with."""
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        self._login = username, password
+
+    def poll(self, *args: Any, **options: Any) -> Any:
+        self._use_login()
+        return super().poll(*args, **options)
+
+    def consume(self, *args: Any, **options: Any) -> Any:
+        self._use_login()
+        return super().consume(*args, **options)
+
+    def list_topics(self, *args: Any, **options: Any) -> Any:
+        self._use_login()
+        return super().list_topics(*args, **options)
+
+    def get_watermark_offsets(self, *args: Any, **options: Any) -> Any:
+        self._use_login()
+        return super().get_watermark_offsets(*args, **options)
+
+    def _use_login(self) -> None:
+        if (login := self._login) is not None:
+            self._login = None
+            super().set_sasl_credentials(*login)
 
 
 def ignore_client_error(error: KafkaError) -> None:
@@ -85,24 +125,31 @@ def reads_by_offset(group: str) -> Settings:
 def open_producer(
     settings: Settings, *, log: ClientLog = ClientLog.LOUD, on_error: OnError | None = None
 ) -> Producer:
-    return Producer(_complete_settings(settings, on_error), logger=_make_logger(log, settings))
+    return _open_client(_SharedProducer, settings, log, on_error)
 
 
 def open_consumer(
     settings: Settings, *, log: ClientLog = ClientLog.LOUD, on_error: OnError | None = None
 ) -> Consumer:
     """Return a consumer. Raises KafkaException for settings that the library refuses."""
-    return Consumer(_complete_settings(settings, on_error), logger=_make_logger(log, settings))
+    return _open_client(_SharedConsumer, settings, log, on_error)
 
 
 def open_admin(
     settings: Settings, *, log: ClientLog = ClientLog.LOUD, on_error: OnError | None = None
 ) -> AdminClient:
-    return AdminClient(_complete_settings(settings, on_error), logger=_make_logger(log, settings))
+    return _open_client(AdminClient, settings, log, on_error)
 
 
-def _complete_settings(settings: Settings, on_error: OnError | None) -> Settings:
-    return settings if on_error is None else {**settings, "error_cb": on_error}
+def _open_client(
+    make: Callable[..., ClientT], settings: Settings, log: ClientLog, on_error: OnError | None
+) -> ClientT:
+    """Return a client that logs in with the present password, and with each later one of its user."""
+    settings = KAFKA_PASSWORDS.update_settings(settings)
+    own = settings if on_error is None else {**settings, "error_cb": on_error}
+    client = make(own, logger=_make_logger(log, settings))
+    KAFKA_PASSWORDS.add_client(client, settings)
+    return client
 
 
 def _make_logger(log: ClientLog, settings: Settings) -> Any:
@@ -116,15 +163,15 @@ def _make_logger(log: ClientLog, settings: Settings) -> Any:
 
 def _find_outage_watch(settings: Settings) -> OutageWatch:
     """Return the watch that the clients of this process share that are connected to the same Kafka."""
-    bootstrap = str(settings[_BOOTSTRAP])
-    # those of the newest client: secrets may have been replaced
+    bootstrap = str(settings[BOOTSTRAP])
     _CONNECTIONS[bootstrap] = {name: settings[name] for name in settings if name.startswith(_CONNECTION)}
     return _WATCHES.setdefault(bootstrap, OutageWatch(partial(_is_answering, bootstrap)))
 
 
 def _is_answering(bootstrap: str, broker: str) -> bool:
     """Return whether a broker of this Kafka answers a request of a new client."""
-    settings = {**_CONNECTIONS[bootstrap], _BOOTSTRAP: broker}
+    present = KAFKA_PASSWORDS.update_settings({**_CONNECTIONS[bootstrap], BOOTSTRAP: bootstrap})
+    settings = {**present, BOOTSTRAP: broker}
     admin = AdminClient(settings, logger=_SilentLogger())
     try:
         admin.describe_cluster(request_timeout=_PROBE_TIMEOUT_S).result()

@@ -167,7 +167,7 @@ def test_every_key_of_a_section_is_compared() -> None:
     ("change", "place"),
     [
         (lambda r: r["kafka"].update(prefix="y"), "kafka.prefix"),
-        (lambda r: r["kafka"]["options"].update({"sasl.password": "n3w"}), "kafka.options.sasl.password"),
+        (lambda r: r["kafka"]["options"].update({"sasl.username": "n3w"}), "kafka.options.sasl.username"),
         (lambda r: r.update(state_dir="elsewhere"), "state_dir"),
         (lambda r: r.update(spark={"memory": "2g"}), "spark.memory"),
         (lambda r: r.update(coordination={"lease_s": 20}), "coordination.lease_s"),

@@ -94,13 +94,41 @@ def test_an_empty_file_is_no_password(config: Config, tmp_path: Path) -> None:
     assert "pw is empty" in line["error"]
 
 
-def test_kafka_s_clients_keep_theirs_and_that_is_reported(config: Config, tmp_path: Path) -> None:
+def test_a_new_password_of_kafka_is_used_by_clients_that_exist(config: Config, tmp_path: Path) -> None:
+    """That they log in with it: tests/unit/test_kafka_passwords.py."""
     followed = Followed(config)
+    (tmp_path / "kafka").write_text("new")
+    (line,) = followed.poll()
+    assert (line["event"], line["log_level"]) == ("secrets of changed files used", "info")
+    assert [each.kafka.options["sasl.password"] for each in followed.used] == ["new"]
+
+
+def test_other_secrets_of_kafka_need_a_restart_and_that_is_reported(tmp_path: Path) -> None:
+    option = "ssl.key.password"
+    raw = RAW | {"kafka": {"bootstrap": "127.0.0.1:1", "options": {f"{option}_file": "kafka"}}}
+    (tmp_path / "pw").write_text("first\n")
+    (tmp_path / "kafka").write_text("broker's\n")
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(raw))
+    followed = Followed(load_config(tmp_path / "c.yaml"))
     (tmp_path / "kafka").write_text("new")
     _, warning = followed.poll()
     assert warning["log_level"] == "warning"
-    assert "kafka" in warning["changes"][0]
+    assert f"kafka.options.{option}" in warning["changes"][0]
     assert "restart" in warning["changes"][0]
+
+
+def test_a_password_of_a_kafka_target_asks_for_a_reload(tmp_path: Path) -> None:
+    """It is in the digest by which agents of all versions compare configurations."""
+    target = {"type": "kafka", "bootstrap": "127.0.0.1:1", "prefix": "feed",
+              "options": {"sasl.username": "u", "sasl.password_file": "target"}}  # fmt: skip
+    raw = RAW | {"targets": {"t": target}, "pipelines": {"p": {"sources": ["b"], "target": "t"}}}
+    for name in ("pw", "kafka", "target"):
+        (tmp_path / name).write_text("first\n")
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(raw))
+    followed = Followed(load_config(tmp_path / "c.yaml"))
+    (tmp_path / "target").write_text("second")
+    _, warning = followed.poll()
+    assert (warning["log_level"], warning["remedy"]) == ("warning", "rowlock reload, else new tables wait")
 
 
 def test_a_reload_that_came_first_wins(config: Config, tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from schemas.config.model import Config
 
 #: Sections that a running process depends on: connections, folders, addresses, the Spark session.
 FIXED = ("kafka", "state_dir", "coordination", "spark")
+#: Keys of these sections that running processes use all the same (schemas/io/kafka_passwords.py).
+USED_AT_ONCE = frozenset({"kafka.options.sasl.password"})
 HIDDEN_VALUE = "(hidden)"
 
 
@@ -63,7 +65,7 @@ class ConfigPlan:
 def plan_config_change(old: Config, new: Config) -> ConfigPlan:
     """Return the changes from `old` to `new`."""
     changes = tuple(sorted(_yield_changes("", old, new)))
-    fixed = [each for each in changes if each.place.partition(".")[0] in FIXED]
+    fixed = [each for each in changes if _is_fixed(each.place)]
     before, after = collect_config_parts(old), collect_config_parts(new)
     concerned = {part for part, sections in after.items() if before.get(part) != sections}
     refused = (f"{new.path}: {each}; this cannot change while rowlock runs: restart it" for each in fixed)
@@ -80,6 +82,11 @@ def find_judged_pipelines(config: Config, parts: Collection[str]) -> list[str]:
         if format_pipeline_part(name) in parts
         or not {format_source_part(source) for source in pipeline.sources}.isdisjoint(parts)
     ]
+
+
+def _is_fixed(place: str) -> bool:
+    """Return whether a running process depends on a key."""
+    return place.partition(".")[0] in FIXED and place not in USED_AT_ONCE
 
 
 def _yield_changes(place: str, old: Any, new: Any, *, hidden: bool = False) -> Iterator[ConfigChange]:
