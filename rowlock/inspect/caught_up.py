@@ -30,7 +30,8 @@ from rowlock.coordinator.units import (
 )
 from rowlock.errors import CommandError
 from rowlock.inspect.observed.polled_sources import PolledStart
-from rowlock.inspect.observed.unit_goals import UnitGoals
+from rowlock.inspect.observed.remaining_work import RemainingWork
+from rowlock.inspect.observed.unit_goals import RemainingUnits, UnitGoals
 from rowlock.views.kafka import KafkaView
 from rowlock.views.source import has_view, read_log_end, source_view
 from schemas.config.model import Config, SourceConfig
@@ -68,6 +69,7 @@ class CaughtUpGoal:
         self._report = report
         self._stopped: dict[str, str] = {}
         self._last_logged = ""
+        self._work = RemainingWork()
         self._kafka = KafkaView(config.kafka)
         self._units = UnitGoals(config, self._kafka)
         self._starts = {
@@ -122,7 +124,9 @@ class CaughtUpGoal:
             if seen and seen[0] >= start.watermark_from and seen[1].error:
                 self._stopped[f"source {name}"] = seen[1].error
             if not start.is_captured(seen):
-                self._log_remaining(f"waiting for capture of {name}")
+                pending = len(seen[1].snapshot_pending) if seen else 0
+                first = f", first copies left: {pending:,}" if pending else ""
+                self._log_remaining(f"waiting for capture of {name}{first}")
                 return False
         return True
 
@@ -140,11 +144,18 @@ class CaughtUpGoal:
     def _has_applied_all(self, ends: dict[ApplyUnitName, int]) -> bool:
         left = self._units.read_remaining(ends)
         if left.late:
-            self._log_remaining(f"waiting for {len(left.late)} of {len(ends)} topics to be applied")
+            self._log_events(ends, left)
         elif left.awaited:
             topics = ", ".join(sorted(unit.topic for unit in left.awaited))
             self._log_remaining(f"waiting for the copy after a stop of {topics}")
         return not (left.late or left.awaited)
+
+    def _log_events(self, ends: dict[ApplyUnitName, int], left: RemainingUnits) -> None:
+        """Log how much of the topics is left, at once and then now and then."""
+        events = sum(ends[unit] - 1 - left.offsets.get(unit, -1) for unit in left.late)
+        line = self._work.format_line(f"waiting for {len(left.late)} of {len(ends)} topics", events)
+        if line is not None:
+            self._log_remaining(line)
 
     def _log_remaining(self, text: str) -> None:
         if text != self._last_logged:

@@ -17,6 +17,7 @@ from rowlock.errors import CommandError
 from rowlock.inspect import caught_up
 from rowlock.inspect.caught_up import CaughtUpGoal
 from rowlock.inspect.observed import unit_goals
+from rowlock.inspect.observed.remaining_work import PROGRESS_LINE_EVERY_S, RemainingWork
 from rowlock.inspect.observed.stopped_units import STOP_SETTLES_S, StoppedUnits
 from rowlock.views.kafka import OffsetSpan
 from schemas.config.model import load_config
@@ -220,3 +221,31 @@ def test_copy_reports_a_unit_that_stays_stopped(
     monkeypatch.setattr("time.sleep", pass_time)
     assert wait() == 1
     assert "has stopped: the definition cannot be proven" in capsys.readouterr().err
+
+
+def test_the_wait_for_topics_shows_the_events_left_their_rate_and_the_time(
+    system: System, tmp_path: Path
+) -> None:
+    (file := tmp_path / "c.yaml").write_text(CONFIG)
+    lines: list[str] = []
+    goal = CaughtUpGoal(load_config(file), lines.append)
+    goal._work = RemainingWork(lambda: system.now_s)
+    system.stopped, system.end, system.offset = None, 1_000_001, 0
+    assert not goal()
+    system.offset, system.now_s = 100_000, system.now_s + PROGRESS_LINE_EVERY_S / 2
+    assert not goal()
+    system.offset, system.now_s = 400_000, system.now_s + PROGRESS_LINE_EVERY_S / 2
+    assert not goal()
+    assert lines == [
+        "waiting for 1 of 1 topics: 1,000,000 events left",
+        "waiting for 1 of 1 topics: 600,000 events left, 40,000 events/s, about 15 s left",
+    ]
+
+
+def test_the_rate_is_measured_anew_if_the_goal_moves(system: System) -> None:
+    work = RemainingWork(lambda: system.now_s)
+    assert work.format_line("waiting", 100) == "waiting: 100 events left"
+    system.now_s += PROGRESS_LINE_EVERY_S
+    assert work.format_line("waiting", 500) == "waiting: 500 events left"
+    system.now_s += PROGRESS_LINE_EVERY_S
+    assert work.format_line("waiting", 400) == "waiting: 400 events left, 10 events/s, about 40 s left"

@@ -304,7 +304,7 @@ def test_a_source_is_awaited_and_its_error_since_the_start_is_kept(
 ) -> None:
     """An error of before may have been mended: a restart of capture writes it no more."""
     goal = object.__new__(CaughtUpGoal)
-    seen = watermark and (watermark[0], SimpleNamespace(error=watermark[1]))
+    seen = watermark and (watermark[0], SimpleNamespace(error=watermark[1], snapshot_pending=()))
     goal._kafka = SimpleNamespace(read_watermark=lambda _: seen)  # type: ignore[assignment]
     start: Any = SimpleNamespace(watermark_from=5, is_captured=lambda _: is_captured)
     goal._starts, goal._stopped = {"b1": start}, {}
