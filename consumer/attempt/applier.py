@@ -27,17 +27,21 @@ import structlog
 from consumer.attempt.durations import DurationCounter
 from consumer.attempt.effects import Machine
 from consumer.attempt.lane_group import LaneGroup, LockWaits, Signals
-from consumer.attempt.operations import CloseQuarantine, Operation, QuarantineEvents, WriteChanges
+from consumer.attempt.operations import (
+    CloseQuarantine,
+    DropQuarantined,
+    Operation,
+    QuarantineEvents,
+    WriteChanges,
+)
 from consumer.attempt.reports import LaneFigures
 from consumer.attempt.transactions import AttemptProgress
 from consumer.errors import RefusedError, TransientError
-from consumer.ordering.dispatch import Dispatcher, LaneItem, TablePlan, get_image
+from consumer.ordering.dispatch import Dispatcher, TablePlan
 from consumer.ordering.lanes.batches import (
     LaneBatch,
-    PendingBatch,
     QuarantineChanges,
     QuarantinedKeys,
-    build_batch,
     build_mark,
     list_entries_of,
     split_entries_by_lane,
@@ -114,7 +118,7 @@ class Applier:
         self.held = 0
         self.displaced = 0
         self.quarantine_growth = 0
-        """Entries added to the quarantine, less those closed."""
+        """Entries added to the quarantine, less those that have left it."""
         self.resolved = 0
         """Entries of earlier batches that were closed."""
         self.untried: dict[tuple[str, str], QuarantineEntry] = {}
@@ -203,15 +207,14 @@ class Applier:
     def _build_whole_batch(self, mark: LaneMark) -> LaneBatch:
         """Return the pending changes as one batch."""
         first, last = self._pending[0].id, self._pending[-1].id
-        if not self._held:
-            net = make_reducer(self._target).reduce(self._pending)
-            since = self._pending[0].ts_ms
-            return LaneBatch([net], mark, QuarantineChanges(), None, (first, last), len(self._pending), since)
-        plan = TablePlan(self._target, self._layout, TicketTable(self._layout.lanes), self._expected)
-        items: list[LaneItem] = [
-            (change, plan, plan.fold_key(change.before or get_image(change)), ()) for change in self._pending
-        ]
-        return build_batch(PendingBatch(items, mark), 0, QuarantinedKeys(list_entries_of(self._held, plan)))
+        since = self._pending[0].ts_ms
+        free, quarantine = self._pending, QuarantineChanges()
+        if self._held:
+            plan = TablePlan(self._target, self._layout, TicketTable(self._layout.lanes), self._expected)
+            held = QuarantinedKeys(list_entries_of(self._held, plan))
+            free = held.split_free_changes(self._pending, plan, quarantine)
+        nets = [make_reducer(self._target).reduce(free)] if free else []
+        return LaneBatch(nets, mark, quarantine, None, (first, last), len(self._pending), since)
 
     def _record_batch(self, batch: LaneBatch, took_s: float, displaced: int = 0) -> None:
         """Count what a committed batch has done, and keep the quarantine as it leaves it. `took_s`: the time
@@ -220,16 +223,17 @@ class Applier:
         self._transactions.add(took_s)
         if batch.since_ms:
             self._visible.add(time() - batch.since_ms / 1000, batch.count)
-        remaining = batch.quarantine.list_remaining()
-        if batch.quarantine.added or batch.quarantine.closed:
-            closed = set(batch.quarantine.closed)
-            entries = (*self._held, *batch.quarantine.added)
-            self._held = [entry for entry in entries if (entry.offset, entry.part) not in closed]
+        quarantine = batch.quarantine
+        remaining = quarantine.list_remaining()
+        if quarantine.added or quarantine.closed:
+            gone = {*quarantine.closed, *quarantine.superseded}
+            entries = (*self._held, *quarantine.added)
+            self._held = [entry for entry in entries if (entry.offset, entry.part) not in gone]
         deleted = sum(net.deleted for net in batch.nets)
         self._deleted += deleted
         self._upserted += sum(net.size for net in batch.nets) - deleted
-        added, closings = len(batch.quarantine.added), len(batch.quarantine.closed)
-        self.quarantine_growth += added - closings
+        added, closings = len(quarantine.added), len(quarantine.closed)
+        self.quarantine_growth += added - closings - len(quarantine.superseded)
         self.resolved += closings - (added - len(remaining))
         self.held += len(remaining)
         self.untried |= {
@@ -295,6 +299,8 @@ class Applier:
         """Apply a batch in one transaction that moves `lanes`; return the number of displaced rows."""
         operations: list[Operation] = [_build_write(net, batch.displacing) for net in batch.nets]
         quarantine = batch.quarantine
+        if quarantine.superseded:
+            operations.append(DropQuarantined(quarantine.superseded))
         if quarantine.added:
             operations.append(QuarantineEvents(quarantine.added))
         if quarantine.closed:

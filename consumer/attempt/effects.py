@@ -117,13 +117,15 @@ class Transact(Effect[None]):
     """Carry out `operations` in one transaction that guards the rows of `guards`, over session `number`.
 
     `displaced`: the driver adds the number of rows displaced by each WriteChanges at once, so that it is
-    known even if the outcome of the commit is not.
+    known even if the outcome of the commit is not. `lock_wait_s`: seconds to wait for a row lock; None: the
+    session's limit.
     """
 
     number: int
     guards: Sequence[LaneProgress]
     operations: Sequence[Operation]
     displaced: list[int] = field(default_factory=list)
+    lock_wait_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,3 +207,10 @@ Operation = (
     | RequireRowsPresent
     | RequireTableUnchanged
 )
+
+
+def build_retry_operations(again: Sequence[QuarantineEntry]) -> list[Operation]:
+    """Return the operations that replace quarantine entries by these, which have their places."""
+    if not again:
+        return []
+    return [DropQuarantined([(entry.offset, entry.part) for entry in again]), QuarantineEvents(again)]

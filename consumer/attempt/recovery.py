@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 import structlog
@@ -22,9 +23,10 @@ from consumer.attempt.operations import (
     Operation,
     QuarantineEvents,
     WriteChanges,
+    build_retry_operations,
 )
 from consumer.attempt.transactions import AttemptProgress, retry_transient
-from consumer.errors import RefusedError, TransientError
+from consumer.errors import RefusedError, TransientError, UniqueViolationError
 from consumer.ordering.fold import recompute_folded_keys
 from consumer.ordering.lanes.batches import encode_displacing
 from consumer.ordering.model import (
@@ -36,21 +38,25 @@ from consumer.ordering.model import (
     parse_entry_key,
 )
 from consumer.ordering.netchange import refuse_losses, sort_keys
-from consumer.ordering.reasons import is_queued
+from consumer.ordering.reasons import is_queued, is_waiting
 from consumer.ordering.recovery import (
     FAILED_TRIAL_PAUSE_S,
     MAX_TRIAL_KEYS,
+    TRIAL_LOCK_WAIT_S,
     HeldKey,
     RecoveryPlan,
     Trial,
     choose_pause,
+    list_held_keys,
     list_keys_tried_in_vain,
     list_untried_keys,
     record_reason,
     select_due_keys,
 )
+from consumer.ordering.value_cycles import find_waiting_cycle
 from consumer.tables.definition import ActiveDefinition
-from consumer.tables.held_events import build_final_change
+from consumer.tables.held_events import build_final_change, decode_quarantined_event
+from consumer.tables.router import make_key_function
 from schemas.table.model import Row
 
 log = structlog.get_logger(__name__)
@@ -96,7 +102,7 @@ def recover_keys(
     TransientError if the quarantine cannot be read or written; what is untried then stays so.
     """
     held = yield from retry_transient(lambda: ask_driver(ReadQuarantine()))
-    untried = find_untried_keys(active, held, progress)
+    untried = find_untried_keys(active, recompute_folded_keys(held, active.target), progress)
     due = select_due_keys(untried, interval_s)
     if not due:
         return RecoveryOutcome(pause_s=choose_pause(untried))
@@ -138,14 +144,14 @@ class _Trials:
         """
         active, level = self.active, self.progress.lowest.offset
         again = list_keys_tried_in_vain(self.remaining.values(), format_entry_table(active), level)
-        places = [(entry.offset, entry.part) for entry in again]
-        replacing: list[Operation] = [DropQuarantined(places), QuarantineEvents(again)] if again else []
         try:
-            net = _build_change(active, trial.keys)
-            operations = [*_build_operations(net, trial), *replacing]
-            displaced = yield from self.progress.commit_once(operations, tries=1)
+            net = _build_change(active, trial)
+            operations = [*_build_operations(net, trial), *build_retry_operations(again)]
+            displaced = yield from self.progress.commit_once(
+                operations, tries=1, lock_wait_s=TRIAL_LOCK_WAIT_S
+            )
         except RefusedError as error:
-            self.plan.record_refusal(error)
+            self.plan.record_refusal(error, self._find_cycle(trial, error))
         except TransientError as error:
             if (key := self.plan.record_failure()) is not None:
                 _log_failure(self.unit, key, error)
@@ -157,6 +163,20 @@ class _Trials:
                 log_displaced_rows(self.unit, active.target, displaced, trial.keys[0].place, [net])
             return displaced
         return 0
+
+    def _find_cycle(self, trial: Trial, error: RefusedError) -> list[HeldKey]:
+        """Return the keys that wait for each other's unique values, if the trial's single key is one of them.
+
+        Not if the table has columns that rowlock does not write: rows that are deleted and inserted lose
+        their values. Nor among too many keys, because all their events are decoded.
+        """
+        active, [key, *others] = self.active, trial.keys
+        if others or trial.displacing or active.target.more or not isinstance(error, UniqueViolationError):
+            return []
+        keys = list_recoverable_keys(active, self.remaining.values())
+        if len(keys) > MAX_TRIAL_KEYS or key.place not in {each.place for each in keys}:
+            return []
+        return find_waiting_cycle(key, keys, active.target, partial(read_rows, active))
 
     def record_refusals(self) -> Machine[None]:
         """Write the reasons of the keys that the plan has found to be refused into the quarantine."""
@@ -186,7 +206,7 @@ def find_untried_keys(
     """Return the untried keys of the unit's present table and key."""
     debt = active.stored.removed
     return list_untried_keys(
-        recompute_folded_keys((entry for entry in held if _is_of(active, entry)), active.target),
+        [entry for entry in held if _is_of(active, entry)],
         progress.lowest.offset,
         None if debt is None else debt.offset,
     )
@@ -226,17 +246,44 @@ def _close_key(key: HeldKey) -> Operation:
     return CloseQuarantine(key.ids, f"the target accepted the key's row of offset {key.newest.offset}")
 
 
-def _build_change(active: ActiveDefinition, keys: Iterable[HeldKey]) -> NetChange:
-    """Return the change that writes the final images of `keys`, each list sorted by key.
+def list_recoverable_keys(active: ActiveDefinition, held: Iterable[QuarantineEntry]) -> list[HeldKey]:
+    """Return the keys whose final rows the target may accept before their next events."""
+    debt = active.stored.removed
+    return [
+        key
+        for key in list_held_keys(entry for entry in held if _is_of(active, entry))
+        if (is_queued(key.newest) or is_waiting(key.newest))
+        and (debt is None or key.newest.offset > debt.offset)
+    ]
+
+
+def read_rows(active: ActiveDefinition, key: HeldKey) -> tuple[Row | None, Row | None]:
+    """Return the row of a key before its first entry and its final row; None: it has none, or it can no
+    longer be read.
+    """
+    try:
+        before = decode_quarantined_event(active, key.first.event.encode()).before
+        final = next(build_final_change(active, _list_deciding_entries(key)).rows, None)
+    except RefusedError:
+        return None, None
+    row = None if before is None else active.row(before)
+    is_its_own = row is not None and make_key_function(active.target)(row) == parse_entry_key(key.first.key)
+    return row if is_its_own else None, final
+
+
+def _build_change(active: ActiveDefinition, trial: Trial) -> NetChange:
+    """Return the change that writes the final images of a trial, each list sorted by key.
 
     Raises RefusedError if an image can no longer be read.
     """
-    nets = [build_final_change(active, _list_deciding_entries(key)) for key in keys]
+    nets = [build_final_change(active, _list_deciding_entries(key)) for key in trial.keys]
+    deletes = sort_keys(key for net in nets for key in net.deletes)
+    replaces = [row for net in nets for row in net.replaces]
+    snapshot = [row for net in nets for row in net.snapshot]
+    if trial.joint:  # only rows that are deleted and inserted pass unique values to each other
+        replaces, snapshot = [*replaces, *snapshot], []
     return NetChange(
-        active.target,
-        deletes=sort_keys(key for net in nets for key in net.deletes),
-        replaces=_sort_rows(active, (row for net in nets for row in net.replaces)),
-        snapshot=_sort_rows(active, (row for net in nets for row in net.snapshot)),
+        active.target, deletes, replaces=_sort_rows(active, replaces), snapshot=_sort_rows(active, snapshot)
     )
 
 

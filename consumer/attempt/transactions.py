@@ -92,19 +92,24 @@ class AttemptProgress:
         yield from self._run_transaction(Transact(0, rows, operations), rows)
 
     def commit_once(
-        self, operations: Sequence[Operation], *, tries: int = MAX_TRANSACTION_TRIES
+        self,
+        operations: Sequence[Operation],
+        *,
+        tries: int = MAX_TRANSACTION_TRIES,
+        lock_wait_s: float | None = None,
     ) -> Machine[int]:
         """Carry out `operations`, which must not be repeated, in a transaction that guards all lanes and
         moves none.
 
-        Returns the number of displaced rows. Raises TransientError if `tries` tries fail, and
-        AttemptLostError if the outcome is unknown. The lanes do not show it, so `operations`
+        `lock_wait_s`: see `Transact`. Returns the number of displaced rows. Raises TransientError if `tries`
+        tries fail, and AttemptLostError if the outcome is unknown. The lanes do not show it, so `operations`
         write into the unit's row what the next attempt needs to recognise it.
         """
         rows = list(self.rows)
         return (
             yield from retry_transient(
-                lambda: self._run_transaction(Transact(0, rows, operations), None), tries=tries
+                lambda: self._run_transaction(Transact(0, rows, operations, lock_wait_s=lock_wait_s), None),
+                tries=tries,
             )
         )
 

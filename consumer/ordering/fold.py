@@ -104,7 +104,8 @@ def recompute_folded_keys(held: Iterable[QuarantineEntry], target: TargetTable) 
         row: list[Value] = [None] * width
         for at, value in zip(target.key_at, key, strict=True):
             row[at] = value
-        return replace(entry, folded=encode_folded(fold(tuple(row))))
+        folded = encode_folded(fold(tuple(row)))
+        return entry if folded == entry.folded else replace(entry, folded=folded)
 
     return [recompute_entry(entry) for entry in held]
 

@@ -9,7 +9,8 @@ is its last event up to the unit's progress, and the image after it is the key's
 A key that meets a unique value of another row is untried again as soon as the unit has applied a later
 event, because that may have given up the value, and as soon as another key has recovered. The reason in its
 newest entry has the offset of its last trial. The end of a copy or key sweep makes every key untried: the
-rows that it has deleted may have had their unique values.
+rows that it has deleted may have had their unique values. So does a change of the target table by rowlock,
+which may accept the row then.
 
 An untried key is tried once. If the target accepts the image, all entries of the key leave. If not, the
 newest entry gets the target's reason, so the key is tried again only after its next event. A key keeps its
@@ -54,9 +55,14 @@ FAILED_TRIAL_PAUSE_S = 10.0
 """Seconds after which a key is tried without further records if its trial failed for now (a locked row)."""
 MAX_SECONDS = 0.5
 """Seconds after which no further trial begins."""
-MAX_FAILURES = 12
-"""Trials that may fail for now, each after the target's limit for lock waits: enough to isolate one of
-`MAX_TRIAL_KEYS` keys."""
+TRIAL_LOCK_WAIT_S = 1.0
+"""Seconds that a trial waits for a row that another session has locked. The table's other rows wait, too."""
+PARTS_AFTER_FAILURE = 25
+"""Parts into which a trial is divided that failed for now. A locked row makes each trial with it wait, and
+halves would be nine such trials of `MAX_TRIAL_KEYS` keys, where these parts are two."""
+MAX_FAILURES = 6
+"""Trials that may fail for now, each after `TRIAL_LOCK_WAIT_S` or more: one locked row of `MAX_TRIAL_KEYS`
+takes four."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +114,7 @@ def list_untried_keys(
     `after`: leaves out keys whose last event has no higher offset: a statement without row events may have
     removed their rows.
     """
-    keys = [key for key in _list_held_keys(entries) if key.is_untried(level)]
+    keys = [key for key in list_held_keys(entries) if key.is_untried(level)]
     return [key for key in keys if after is None or key.newest.offset > after]
 
 
@@ -148,25 +154,25 @@ def list_keys_tried_in_vain(
 
     if not any(map(was_in_vain, entries)):
         return []
-    newest = (key.newest for key in _list_held_keys(entries) if key.newest.table == table)
+    newest = (key.newest for key in list_held_keys(entries) if key.newest.table == table)
     return [forget_trial(entry) for entry in newest if was_in_vain(entry)]
 
 
-def list_keys_to_retry(entries: Iterable[QuarantineEntry], table: str, at: int) -> list[QuarantineEntry]:
+def list_keys_to_retry(
+    entries: Iterable[QuarantineEntry], table: str, at: int, cause: str
+) -> list[QuarantineEntry]:
     """Return the newest entries of the keys of `table` ("schema.name") that are not untried, as entries that
-    make them untried after the offset `at`.
+    make them untried after the offset `at`. `cause`: what ended there.
     """
-    newest = (key.newest for key in _list_held_keys(entries) if key.newest.table == table)
+    newest = (key.newest for key in list_held_keys(entries) if key.newest.table == table)
     return [
-        msgspec.structs.replace(
-            entry, error=f"{QUEUED_AFTER} {at} (the end of a copy), before: {entry.error}"
-        )
+        msgspec.structs.replace(entry, error=f"{QUEUED_AFTER} {at} ({cause}), before: {entry.error}")
         for entry in newest
         if not is_queued(entry)
     ]
 
 
-def _list_held_keys(entries: Iterable[QuarantineEntry]) -> list[HeldKey]:
+def list_held_keys(entries: Iterable[QuarantineEntry]) -> list[HeldKey]:
     """Return the keys of `entries`, in the order of their last events."""
     held: dict[tuple[str, Key], list[QuarantineEntry]] = {}
     for entry in sorted(entries, key=lambda each: (each.offset, each.part)):
@@ -182,10 +188,13 @@ class Trial:
     displacing: bool = False
     """Whether rows of other keys that have one of their unique values are displaced."""
     last: bool = False
-    """Whether its key failed before: it is not tried a third time."""
+    """Whether it failed before: it is not tried a third time."""
     isolating: bool = False
-    """Whether it is half of a trial that failed for now: if it is left out, the next drain begins again with
+    """Whether it is part of a trial that failed for now: if it is left out, the next drain begins again with
     the same failure."""
+    joint: bool = False
+    """Whether its keys wait for each other's unique values: each was refused, or will be, and all may be
+    accepted together."""
 
 
 class RecoveryPlan:
@@ -194,10 +203,11 @@ class RecoveryPlan:
     Keys that wait for a unique value are mostly tried in vain, so each of them has a trial of its own, after
     the others.
 
-    A trial that the target refuses, or that fails for now (a locked row), is halved by event order. A single
-    key that fails for now is tried once more, after the others, and then stays untried. A key that meets a
-    unique value of another row is tried again once another key has recovered, because that may have given up
-    the value. Only when nothing else recovers, and with `conflicts: replace`, the other row is displaced.
+    A trial that the target refuses is halved by event order; one that fails for now (a locked row) is divided
+    into more parts. A single key that fails for now is tried once more, after the others, and then stays
+    untried. A key that meets a unique value of another row is tried again once another key has recovered,
+    because that may have given up the value. If keys wait for each other, they are tried together. Only when
+    nothing else recovers, and with `conflicts: replace`, the other row is displaced.
     """
 
     def __init__(self, keys: Sequence[HeldKey], *, replace: bool) -> None:
@@ -218,6 +228,7 @@ class RecoveryPlan:
         self.failures = 0
         """Trials that failed for now."""
         self._failed: list[Trial] = []
+        self._cycles: set[tuple[HeldKey, ...]] = set()
         self._refused: list[tuple[HeldKey, RefusedError]] = []
 
     def choose_trial(self) -> Trial | None:
@@ -244,7 +255,7 @@ class RecoveryPlan:
         """
         if self.failures >= MAX_FAILURES:
             return True
-        return seconds > MAX_SECONDS and self._is_any_decided and not trial.isolating
+        return seconds > MAX_SECONDS and self._is_any_decided and not (trial.isolating or trial.joint)
 
     def end(self) -> None:
         """End the plan before all keys were tried.
@@ -257,17 +268,33 @@ class RecoveryPlan:
 
     def record_recovery(self) -> None:
         """Record that the target has accepted the trial's rows."""
-        self.recovered += self._waiting.pop(0).keys
-        self._is_room_possible = self._is_any_decided = True
-
-    def record_refusal(self, error: RefusedError) -> None:
-        """Record that the target refuses a row of the trial."""
         trial = self._waiting.pop(0)
-        if len(trial.keys) > 1:
+        self.recovered += trial.keys
+        self._is_room_possible = self._is_any_decided = True
+        if trial.joint:
+            self._forget_blocked_keys(trial)
+            self._waiting = _remove_keys(self._waiting, trial)
+            self._failed = _remove_keys(self._failed, trial)
+
+    def _forget_blocked_keys(self, trial: Trial) -> None:
+        places = {key.place for key in trial.keys}
+        self._blocked = [blocked for blocked in self._blocked if blocked[0].place not in places]
+
+    def record_refusal(self, error: RefusedError, cycle: Sequence[HeldKey] = ()) -> None:
+        """Record that the target refuses a row of the trial. `cycle`: the keys that wait for each other's
+        unique values, of which its single key is one.
+        """
+        trial = self._waiting.pop(0)
+        if trial.joint:
+            pass  # its keys were refused each for itself, or have their own trials
+        elif len(trial.keys) > 1:
             self._waiting[0:0] = _halve_trial(trial)
         elif isinstance(error, UniqueViolationError) and not trial.displacing:
             self._blocked.append((trial.keys[0], error))
             self._is_any_decided = self._is_any_decided or not self._replace
+            if cycle and tuple(cycle) not in self._cycles:
+                self._cycles.add(tuple(cycle))
+                self._waiting.insert(0, Trial(tuple(cycle), joint=True))
         else:
             self._refused.append((trial.keys[0], error))
             self._is_any_decided = True
@@ -276,9 +303,13 @@ class RecoveryPlan:
         """Record that the trial failed for now; return the key that therefore stays untried, if any."""
         self.failures += 1
         trial = self._waiting.pop(0)
-        if len(trial.keys) > 1:  # the halves go to the end, so that most keys are tried after few failures
-            self._waiting += [replace(half, isolating=True) for half in _halve_trial(trial)]
+        if len(trial.keys) > 1 and not trial.joint:
+            size = -(-len(trial.keys) // PARTS_AFTER_FAILURE)
+            self._waiting += [  # at the end, so that most keys are tried after few failures
+                Trial(trial.keys[at : at + size], isolating=True) for at in range(0, len(trial.keys), size)
+            ]
         elif trial.last:
+            self._forget_blocked_keys(trial)
             return trial.keys[0]
         else:
             self._failed.append(replace(trial, last=True, isolating=False))
@@ -293,6 +324,13 @@ class RecoveryPlan:
 def _halve_trial(trial: Trial) -> list[Trial]:
     middle = len(trial.keys) // 2
     return [Trial(trial.keys[:middle]), Trial(trial.keys[middle:])]
+
+
+def _remove_keys(trials: Iterable[Trial], done: Trial) -> list[Trial]:
+    """Return the trials without the keys of `done`."""
+    places = {key.place for key in done.keys}
+    left = [replace(each, keys=tuple(key for key in each.keys if key.place not in places)) for each in trials]
+    return [each for each in left if each.keys]
 
 
 def _split_by_fold(keys: Sequence[HeldKey]) -> list[list[HeldKey]]:

@@ -16,13 +16,13 @@ from itertools import groupby
 import orjson
 
 from consumer.ordering.model import (
+    AgedEntry,
     ApplyUnit,
     KeptRows,
     LaneProgress,
     QuarantineEntry,
     ResolvedEntry,
     UnitState,
-    build_aged_entry,
 )
 from consumer.targets.displaced_rows import MARKED
 from consumer.targets.sql import Fragment, Params, Syntax, qualify_table, render_placeholders
@@ -434,11 +434,11 @@ def parse_quarantine_row(row: Sequence[object]) -> QuarantineEntry:
     """Return the QuarantineEntry of a row of `QuarantineStatements.build_select`."""
     offset, part, table, key, folded, event, error, commit_ts_ms, *age = row
     number: Callable[[object], int] = int  # type: ignore[assignment]
-    entry = QuarantineEntry(
+    values = (
         number(offset), number(part), str(table), str(key), str(folded), str(event), str(error),
         number(commit_ts_ms),
     )  # fmt: skip
-    return build_aged_entry(entry, number(age[0])) if age else entry
+    return AgedEntry(*values, age_ms=number(age[0])) if age else QuarantineEntry(*values)
 
 
 def parse_resolved_row(row: Sequence[object]) -> ResolvedEntry:

@@ -52,6 +52,12 @@ class Link(Protocol):
         `affected` is then the number of rows it matched.
         """
 
+    def execute_all(self, fragments: Sequence[Fragment]) -> list[int]:
+        """Run statements in order; return the number of rows that each matched.
+
+        Uses as few round trips as the driver allows.
+        """
+
     @property
     def affected(self) -> int: ...
 

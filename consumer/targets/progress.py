@@ -206,31 +206,36 @@ class SqlTakeover:
 
 
 class SqlProgressWriter:
-    """Writes progress and quarantine within an open transaction that has passed its guard."""
+    """Writes progress and quarantine within an open transaction that has passed its guard.
+
+    Statements on the quarantine and on kept rows wait for those on the progress, so that the server is asked
+    once for all of them. `send_waiting` sends what still waits, before the commit.
+    """
 
     def __init__(self, unit: ApplyUnit, link: Link, books: Bookkeeping) -> None:
         self._unit = unit
         self._link = link
         self._books = books
+        self._waiting: list[Fragment] = []
 
     def write_quarantine(self, held: Sequence[QuarantineEntry]) -> None:
         """Write entries to `rowlock_quarantine`."""
-        self._run_fragments(self._books.quarantine.build_insert(self._unit, held))
+        self._waiting.extend(self._books.quarantine.build_insert(self._unit, held))
 
     def close_held(self, ids: Sequence[tuple[int, int]], why: str) -> None:
         """Move entries of this unit, by (offset, part), from the quarantine to its history."""
         if ids:
-            self._run_fragments(self._books.quarantine.build_close(self._unit, ids, why))
+            self._waiting.extend(self._books.quarantine.build_close(self._unit, ids, why))
 
     def drop_held(self, ids: Sequence[tuple[int, int]]) -> None:
         """Remove entries of this unit, by (offset, part), that a later entry of their key replaces."""
-        self._run_fragments(self._books.quarantine.build_drop(self._unit, ids))
+        self._waiting.extend(self._books.quarantine.build_drop(self._unit, ids))
 
     def close_held_before(self, offset: int, why: str) -> None:
         """Move all entries of this unit below `offset` from the quarantine to its history: their rows
         no longer exist.
         """
-        self._run_fragments(self._books.quarantine.close_before(self._unit, offset, why))
+        self._waiting.extend(self._books.quarantine.close_before(self._unit, offset, why))
 
     def supersede_displaced(self, table: str, before: int, why: str) -> None:
         """Mark the displaced rows of `table` ("schema.name") as superseded, because the source sent its
@@ -245,29 +250,31 @@ class SqlProgressWriter:
 
     def record_kept_rows(self, kept: KeptRows) -> None:
         """Record rows that stay in the target although the source removed them. It may be repeated."""
-        self._run_fragments(self._books.kept.build_delete(self._unit, kept.table, kept.keys))
-        self._run_fragments(self._books.kept.build_insert(self._unit, kept))
+        self._waiting.extend(self._books.kept.build_delete(self._unit, kept.table, kept.keys))
+        self._waiting.extend(self._books.kept.build_insert(self._unit, kept))
 
     def forget_kept_rows(self) -> None:
         """Forget all rows that the unit keeps; they stay in the target until a sweep deletes them."""
-        self._link.execute(*self._books.kept.build_delete_all(self._unit))
+        self._waiting.append(self._books.kept.build_delete_all(self._unit))
 
-    def _run_fragments(self, fragments: Sequence[Fragment]) -> None:
-        for fragment in fragments:
-            self._link.execute(*fragment)
+    def send_waiting(self) -> None:
+        """Send the statements that wait for others."""
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._link.execute_all(waiting)
 
     def write_progress(self, rows: Sequence[LaneProgress]) -> None:
         """Write lane rows, as the last statement of the transaction.
 
         Epoch and attempt are part of the condition.
         """
-        for fragment, expected in self._books.lanes.build_updates(self._unit, rows):
-            self._link.execute(*fragment)
-            if self._link.affected != expected:
+        updates = self._books.lanes.build_updates(self._unit, rows)
+        waiting, self._waiting = self._waiting, []
+        matched = self._link.execute_all([*waiting, *(fragment for fragment, _ in updates)])
+        for (_, expected), affected in zip(updates, matched[len(waiting) :], strict=True):
+            if affected != expected:
                 lanes = [row.lane for row in rows]
-                raise _build_fenced_error(
-                    self._unit, f"lanes {lanes} of this attempt", f"{self._link.affected} rows"
-                )
+                raise _build_fenced_error(self._unit, f"lanes {lanes} of this attempt", f"{affected} rows")
 
     def write_unit(self, state: UnitState) -> None:
         self._link.execute(*self._books.units.build_update(self._unit, state))
@@ -338,7 +345,9 @@ class SqlProgressStore:
         return [replace(row, attempt=row.attempt + 1) for row in rows], state or NO_STATE, held
 
     @contextmanager
-    def begin_guarded(self, unit: ApplyUnit, guards: Sequence[LaneProgress]) -> Iterator[None]:
+    def begin_guarded(
+        self, unit: ApplyUnit, guards: Sequence[LaneProgress], lock_wait_s: float | None = None
+    ) -> Iterator[None]:
         """Begin a transaction for the block after a check of the guard; its writes are committed as a
         whole, or not at all.
         """
@@ -347,7 +356,7 @@ class SqlProgressStore:
         expected = sorted((row.lane, row.epoch, row.attempt, row.offset) for row in guards)
         with _commit_block(self._link):
             guard = self._books.lanes.build_select(unit, [row[0] for row in expected], lock=True)
-            found = [parse_lane_row(row) for row in self._link.begin_transaction(None, *guard)]
+            found = [parse_lane_row(row) for row in self._link.begin_transaction(lock_wait_s, *guard)]
             seen = [(row.lane, row.epoch, row.attempt, row.offset) for row in found]
             if seen != expected:
                 raise _build_fenced_error(unit, f"(lane, epoch, attempt, offset) {expected}", seen)

@@ -90,7 +90,7 @@ class SqlTransaction(SqlProgressWriter):
         """
         keys = list(map(format_entry_key, net.list_keys_of_new_rows()))
         table = f"{net.table.schema}.{net.table.name}"
-        self._run_fragments(self._books.kept.build_delete(self._unit, table, keys))
+        self._waiting.extend(self._books.kept.build_delete(self._unit, table, keys))
 
     def truncate_table(self, table: TargetTable, where: dict[str, str] | None) -> None:
         """Delete all rows, or only those with the values `where` in added columns.
@@ -180,18 +180,22 @@ class SqlSession(SqlProgressStore):
         return self.catalog.table_names
 
     @contextmanager
-    def begin_transaction(self, unit: ApplyUnit, guards: Sequence[LaneProgress]) -> Iterator[SqlTransaction]:
+    def begin_transaction(
+        self, unit: ApplyUnit, guards: Sequence[LaneProgress], lock_wait_s: float | None = None
+    ) -> Iterator[SqlTransaction]:
         """Begin READ COMMITTED and lock the lane rows of `guards` in lane order, as the first
-        statement.
+        statement. `lock_wait_s`: see `Link.begin_transaction`.
 
         Raises FencedError unless epoch, attempt and offset are those that were last read or written.
         """
         committed = False
         try:
-            with self.begin_guarded(unit, guards):
-                yield SqlTransaction(
+            with self.begin_guarded(unit, guards, lock_wait_s):
+                transaction = SqlTransaction(
                     unit, self._link, self._books, self.catalog, self._applier, changer=self._changer
                 )
+                yield transaction
+                transaction.send_waiting()
             committed = True
         finally:
             self._applier.on_transaction_end(committed=committed)

@@ -55,7 +55,9 @@ class Connection:
         return self.outcome
 
     @contextmanager
-    def begin_transaction(self, unit: object, guards: object) -> Iterator[Any]:
+    def begin_transaction(
+        self, unit: object, guards: object, lock_wait_s: float | None = None
+    ) -> Iterator[Any]:
         self._said.append((self._number, "transaction", unit, guards))
         yield Connection(-1, self._said)
         self._said.append((self._number, "commit"))

@@ -565,6 +565,9 @@ class Run(AttemptActors):
     def _read_progress(self, _effect: fx.ReadProgress) -> list[LaneProgress]:
         return list(self.world.database.state.lanes[self.unit.topic].values())
 
+    def _read_quarantine(self, _effect: fx.ReadQuarantine) -> list[QuarantineEntry]:
+        return self.world.database.state.held
+
     def _end_connection(self, effect: fx.EndConnection) -> None:
         self.world.database.end(effect.connection)
 
@@ -641,7 +644,7 @@ class Run(AttemptActors):
         in_steps(fx.Transact, _transact),
         after_a_step(fx.BeginAttempt, _begin_attempt),
         after_a_step(fx.ReadProgress, _read_progress),
-        unmet(fx.ReadQuarantine, NO_MARKER),
+        after_a_step(fx.ReadQuarantine, _read_quarantine),
         after_a_step(fx.CheckSession, lambda *_: None),
         after_a_step(fx.DropSession, lambda *_: None),
         after_a_step(fx.StopUnit, _stop_unit),

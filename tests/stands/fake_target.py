@@ -94,6 +94,7 @@ class FakeTarget:
     faults: list[Exception | None] = field(default_factory=list)
     unknown_happened: bool = True
     mutex: Any = field(default_factory=threading.RLock)
+    lock_waits: list[float | None] = field(default_factory=list)  # `lock_wait_s` of each transaction
     commits: int = 0
     log: list[tuple[int, ...]] = field(default_factory=list)  # lanes guarded, a tuple a commit
     nets: list[NetChange] = field(default_factory=list)  # as applied, rolled back ones too
@@ -210,9 +211,12 @@ class FakeSession:
             return list(state.lanes.values()), state.unit, self.read_quarantine(unit)
 
     @contextmanager
-    def begin_transaction(self, unit: ApplyUnit, guards: Sequence[LaneProgress]) -> Iterator[FakeTransaction]:
+    def begin_transaction(
+        self, unit: ApplyUnit, guards: Sequence[LaneProgress], lock_wait_s: float | None = None
+    ) -> Iterator[FakeTransaction]:
         with self._target.mutex:
             self._alive()
+            self._target.lock_waits.append(lock_wait_s)
             state = self._target.state
             for guard in guards:
                 row = state.lanes.get(guard.lane)

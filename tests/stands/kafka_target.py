@@ -160,7 +160,9 @@ class StandSession:
         self.target.open_topic(in_topic(table), create=True)
 
     @contextmanager
-    def begin_transaction(self, unit: ApplyUnit, guards: Sequence[LaneProgress]) -> Iterator[Collected]:
+    def begin_transaction(
+        self, unit: ApplyUnit, guards: Sequence[LaneProgress], lock_wait_s: float | None = None
+    ) -> Iterator[Collected]:
         self._commit_transaction(unit, [], ProgressChange(guards, guards))
         collected = Collected(guards)
         yield collected

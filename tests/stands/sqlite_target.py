@@ -183,6 +183,13 @@ class SqliteLink:
             self.columns = [each[0] for each in cursor.description or ()]
             return rows
 
+    def execute_all(self, fragments: Sequence[Fragment]) -> list[int]:
+        matched = []
+        for fragment in fragments:
+            self.execute(*fragment)
+            matched.append(self.affected)
+        return matched
+
     def commit(self) -> None:
         self.execute("COMMIT", [])
 

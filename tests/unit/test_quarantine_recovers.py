@@ -15,11 +15,14 @@ from structlog.testing import capture_logs
 
 from consumer.errors import CommitUnknownError, RefusedError, TransientError, UniqueViolationError
 from consumer.ordering import recovery
+from consumer.ordering.lanes.batches import MAX_SUPERSEDED_ENTRIES
 from consumer.ordering.model import ApplyUnit, QuarantineEntry, build_aged_entry
 from consumer.ordering.recovery import (
     FAILED_TRIAL_PAUSE_S,
+    MAX_FAILURES,
     MAX_TRIAL_KEYS,
     TRIAL_INTERVAL_S,
+    TRIAL_LOCK_WAIT_S,
     HeldKey,
     RecoveryPlan,
     Trial,
@@ -219,6 +222,24 @@ def test_a_key_waits_an_interval_after_its_refusal(lanes: int, short: int) -> No
 
 
 @LANES
+@pytest.mark.parametrize("short", [0, 500])
+def test_a_key_keeps_few_entries_however_often_it_changes(lanes: int, short: int) -> None:
+    """Every attempt reads all of them. The first shows why the key is held, the newest is its final row."""
+    bench, source = refusing(lanes, small_batch=short, trial_interval_s=3600.0)
+    bench.target.age_ms = 0
+    assert apply(bench, source.put(poisoned(source, 1, "a@x", 1))) == "ok"
+    for version in range(2, 30):
+        events = [source.put(source.row(key, None, version)) for key in (1, 2)]
+        assert apply(bench, *events) == "ok"
+        held = entries(bench)
+        assert (held[0][0], held[-1][0]) == (1, len(bench.topic) - 2)
+        assert len(held) <= MAX_SUPERSEDED_ENTRIES + 2
+    bench.target.age_ms = 3_600_000
+    assert bench.apply(len(bench.topic)).trial_in_s == 0.0
+    assert (bench.target.rows_of(), entries(bench)) == (rows_of(source), [])
+
+
+@LANES
 def test_a_key_that_waits_keeps_no_other_key_waiting(lanes: int) -> None:
     bench, source = refusing(lanes, trial_interval_s=3600.0)
     assert apply(bench, source.put(poisoned(source, 1, None, 1)), source.put(source.row(2, None, 1))) == "ok"
@@ -264,6 +285,14 @@ def test_a_locked_row_holds_no_other_key(lanes: int) -> None:
     bench.target.refuse = lambda _row: None
     assert apply(bench, source.put(source.row(99, None, 1))) == "ok"
     assert (bench.target.rows_of(), entries(bench)) == (rows_of(source), [])
+
+
+def test_only_trials_wait_a_short_time_for_a_locked_row() -> None:
+    bench, source = refusing(2)
+    assert apply(bench, source.put(poisoned(source, 1, None, 1))) == "ok"
+    assert set(bench.target.lock_waits) == {None}
+    assert apply(bench, source.put(source.row(1, None, 2))) == "ok"
+    assert bench.target.lock_waits.count(TRIAL_LOCK_WAIT_S) == 1
 
 
 def test_a_drain_is_bounded_and_decides_on_a_key_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,16 +375,17 @@ def test_a_key_that_gives_up_a_value_makes_room_for_one_that_recovers_with_it(la
 
 @LANES
 def test_a_row_that_a_recovery_displaces_is_logged_and_counted(lanes: int) -> None:
-    """Two keys swap a unique value while both are refused, so neither fits before the other one leaves."""
+    """The target still has the value in the row of a key whose own later row is refused."""
     bench, source = refusing(lanes, replace=True)
     assert apply(bench, source.put(source.row(1, "a@x", 1)), source.put(source.row(2, "b@x", 1))) == "ok"
     poison = [source.put(poisoned(source, 1, None, 2)), source.put(poisoned(source, 2, "a@x", 2))]
     assert apply(bench, *poison) == "ok"
     start = len(bench.topic)
-    bench.write([source.put(source.row(1, "b@x", 3)), source.put(source.row(2, "a@x", 3))])
+    bench.write([source.put(source.row(1, "b@x", 3)), source.put(poisoned(source, 2, "a@x", 3))])
     with capture_logs() as logs:
         done = bench.apply(start)
-    assert (bench.target.rows_of(), entries(bench)) == (rows_of(source), [])
+    assert bench.target.rows_of() == rows_of(source)[:1]
+    assert {each[2] for each in entries(bench)} == {"[2]"}
     assert len(bench.target.state.displaced) == 1
     shown = [(each["rows"], each["event_keys"]) for each in logs if each["event"] == "rows displaced"]
     assert (shown, done.displaced) == ([(1, [(1,)])], 1)
@@ -524,6 +554,20 @@ def test_a_row_is_displaced_only_when_nothing_else_recovers(replace: bool) -> No
     last: Sequence[tuple[list[int], bool]] = [([1], True)] if replace else []
     assert trials == [([1, 2], False), ([1], False), ([2], False), ([1], False), *last]
     assert [key.newest.offset for key, _ in plan.take_refusals()] == ([] if replace else [1])
+
+
+@pytest.mark.parametrize("locked", [0, 250, MAX_TRIAL_KEYS - 1])
+def test_a_locked_row_is_found_after_few_waits(locked: int) -> None:
+    plan = RecoveryPlan(untried(*(entry(at, at) for at in range(MAX_TRIAL_KEYS))), replace=True)
+    while (trial := plan.choose_trial()) is not None:
+        if locked in offsets(trial):
+            left = plan.record_failure()
+        else:
+            plan.record_recovery()
+    assert (plan.failures, len(plan.recovered)) == (4, MAX_TRIAL_KEYS - 1)
+    assert left is not None
+    assert left.newest.offset == locked
+    assert plan.failures < MAX_FAILURES
 
 
 def test_two_keys_of_one_fold_are_tried_one_after_the_other() -> None:

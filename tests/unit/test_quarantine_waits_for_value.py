@@ -87,6 +87,41 @@ def test_values_pass_along_a_chain_of_waiting_keys(lanes: int) -> None:
     assert (bench.target.rows_of(), held_keys(bench)) == (rows_of(source), set())
 
 
+@LANES
+@pytest.mark.parametrize(("replace", "in_one"), [(False, True), (False, False), (True, True)])
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_keys_that_wait_for_each_others_values_recover_together(
+    size: int, replace: bool, lanes: int, in_one: bool
+) -> None:
+    bench, source = refusing(lanes, replace=replace)
+    keys = range(1, size + 1)
+    apply_all(bench, [source.put(source.row(key, f"{key}@x", 1)) for key in keys], in_one=in_one)
+    bench.target.refuse = lambda _row: RefusedError("too long")
+    moved = [source.put(source.row(key, f"{key}@y", 2)) for key in keys]
+    moved += [source.put(source.row(key, f"{key % size + 1}@x", 3)) for key in keys]
+    apply_all(bench, moved, in_one=in_one)
+    assert held_keys(bench) == {f"[{key}]" for key in keys}
+    bench.target.refuse = lambda _row: None
+    apply_all(bench, [source.put(source.row(key, f"{key % size + 1}@x", 4)) for key in keys], in_one=in_one)
+    assert (bench.target.rows_of(), held_keys(bench)) == (rows_of(source), set())
+    assert bench.target.state.displaced == []
+
+
+@LANES
+def test_a_cycle_that_meets_another_row_too_stays_as_it_was(lanes: int) -> None:
+    """Key 3, which another program wrote, has the value that key 2 needs first."""
+    bench, source = refusing_unit(lanes)
+    assert apply(bench, *(source.put(source.row(key, f"{key}@x", 1)) for key in (1, 2))) == "ok"
+    bench.target.refuse = lambda _row: RefusedError("too long")
+    assert apply(bench, *(source.put(source.row(key, f"{key}@y", 2)) for key in (1, 2))) == "ok"
+    bench.target.refuse = lambda row: UniqueViolationError("taken") if row[0] == 2 else None
+    assert apply(bench, *(source.put(source.row(key, f"{3 - key}@x", 3)) for key in (1, 2))) == "ok"
+    assert held_keys(bench) == {"[1]", "[2]"}
+    assert [(row[0], row[1]) for row in bench.target.rows_of()] == [(1, "1@x"), (2, "2@x")]
+    tried = len(bench.target.nets)
+    assert (bench.apply(len(bench.topic)).trial_in_s, len(bench.target.nets)) == (0.0, tried)
+
+
 def test_a_waiting_key_is_not_tried_without_a_new_event() -> None:
     bench, source = refusing_unit(2)
     assert apply(bench, source.put(source.row(1, "a@x", 1)), source.put(source.row(2, "a@x", 1))) == "ok"

@@ -4,6 +4,7 @@ progress."""
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from itertools import product
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from consumer.errors import TransientError
-from consumer.ordering.model import ApplyUnit, LaneProgress
+from consumer.ordering.model import ApplyUnit, LaneProgress, QuarantineEntry
 from consumer.targets.bookkeeping import Bookkeeping, parse_lane_row, parse_quarantine_row, parse_unit_rows
 from consumer.targets.dialect_components import DialectComponents, Link
 from consumer.targets.kafka.target import KafkaTarget
@@ -37,13 +38,21 @@ from consumer.targets.postgres import dialect as postgres_dialect
 from consumer.targets.postgres.alterer import PostgresAlterer
 from consumer.targets.postgres.catalog import PostgresTargetCatalog
 from consumer.targets.postgres.sql import build_postgres_plan
-from consumer.targets.progress import TAKEOVER_TRIES, SqlTakeover
+from consumer.targets.progress import TAKEOVER_TRIES, SqlProgressWriter, SqlTakeover
 from consumer.targets.session import SqlSession
 from consumer.targets.shared.column_values import parse_default_value
-from consumer.targets.sql import Syntax, join_conditions, quote_with, render_after_key, render_keys_in
+from consumer.targets.sql import (
+    Fragment,
+    Syntax,
+    join_conditions,
+    quote_with,
+    render_after_key,
+    render_keys_in,
+)
 from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.table.names import EXACT
 from schemas.values.converter import compile_row
+from schemas.wire.position import ZERO
 from tests.kits.targets import as_target, index, people
 
 NUMBERS = st.integers(0, 2)
@@ -217,6 +226,27 @@ def test_takeover_locks_the_lane_rows_and_ends_after_some_tries() -> None:
     with pytest.raises(TransientError, match=f"has tried {TAKEOVER_TRIES} times: a lock was not granted"):
         takeover.take_over_unit(UNIT, "id", "1", 1, assigned=None, above=0)
     assert sent == [BOOKS.lanes.build_select(UNIT, lock=True)[0]] * TAKEOVER_TRIES
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_the_quarantine_is_written_together_with_the_progress(moves: bool) -> None:
+    """In PostgreSQL one answer is awaited for all of these statements. Their order stays."""
+    sent: list[list[str]] = []
+
+    def execute_all(fragments: Sequence[Fragment]) -> list[int]:
+        sent.append([" ".join(text.split()[:3]) for text, _ in fragments])
+        return [1] * len(fragments)
+
+    writer = SqlProgressWriter(UNIT, cast(Link, SimpleNamespace(execute_all=execute_all)), BOOKS)
+    writer.drop_held([(1, 0)])
+    writer.write_quarantine([QuarantineEntry(2, 0, "s.t", "[1]", "31", "{}", "too long", 0)])
+    assert sent == []
+    if moves:
+        writer.write_progress([LaneProgress(0, 1, 1, "id", 2, ZERO, 0, "1")])
+    writer.send_waiting()
+    place = BOOKS.tables.qualify_name
+    quarantine = [f"DELETE FROM {place('rowlock_quarantine')}", f"INSERT INTO {place('rowlock_quarantine')}"]
+    assert sent == [[*quarantine, f"UPDATE {place('rowlock_progress')} SET"] if moves else quarantine]
 
 
 @pytest.mark.parametrize("fails", [False, True])

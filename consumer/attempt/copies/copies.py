@@ -22,12 +22,11 @@ from consumer.attempt.copies.window import KeyWindow
 from consumer.attempt.effects import Machine, ReadClock, ReadQuarantine, TakeKeySweep, ask_driver
 from consumer.attempt.operations import (
     CloseQuarantine,
-    DropQuarantined,
     ForgetKeptRows,
     Operation,
-    QuarantineEvents,
     SupersedeDisplaced,
     WriteUnit,
+    build_retry_operations,
 )
 from consumer.attempt.readers.reader import KeysRead, ReaderItem
 from consumer.attempt.recovery import can_recover
@@ -273,10 +272,9 @@ class CopyMarkers:
         closed = set(ids)
         remaining = [entry for entry in held if (entry.offset, entry.part) not in closed]
         if can_recover(active):
-            again = list_keys_to_retry(remaining, format_entry_table(active), at)
+            again = list_keys_to_retry(remaining, format_entry_table(active), at, "the end of a copy")
             places = {(entry.offset, entry.part): entry for entry in again}
-            if places:
-                operations += [DropQuarantined(list(places)), QuarantineEvents(again)]
+            operations += build_retry_operations(again)
             remaining = [places.get((entry.offset, entry.part), entry) for entry in remaining]
         return operations, remaining
 

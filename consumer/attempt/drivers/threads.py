@@ -110,7 +110,7 @@ class ThreadDriver(AttemptDriver[SqlSession]):
         session = self._connections.get_connection(effect.number)
         with (
             self._watch_transaction(effect.number, session),
-            session.begin_transaction(self._spec.unit, effect.guards) as transaction,
+            session.begin_transaction(self._spec.unit, effect.guards, effect.lock_wait_s) as transaction,
         ):
             for operation in effect.operations:
                 match operation:

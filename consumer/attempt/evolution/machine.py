@@ -21,6 +21,7 @@ from consumer.attempt.effects import (
     ExplainMisfit,
     Machine,
     OwnConnection,
+    ReadQuarantine,
     ReadSharers,
     ReadTable,
     RestoreDefinition,
@@ -34,6 +35,7 @@ from consumer.attempt.operations import (
     Operation,
     TruncateTarget,
     WriteUnit,
+    build_retry_operations,
 )
 from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import AttemptProgress, retry_transient
@@ -48,6 +50,7 @@ from consumer.errors import (
 )
 from consumer.ordering.model import ApplyUnit, UnitState
 from consumer.ordering.progress import LaneMark
+from consumer.ordering.recovery import list_keys_to_retry
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.evolution.decisions import (
     DROPPED_CAUSE,
@@ -67,7 +70,7 @@ from consumer.tables.evolution.plans import (
     decode_mark,
 )
 from consumer.tables.router import ResolvedRoute
-from consumer.tables.stored import StoredDefinition, decode_stored
+from consumer.tables.stored import StoredDefinition, compute_stable_since, decode_stored
 from consumer.tables.target_checks import describe_lost_rows, is_target_changed
 from consumer.targets.alterations import (
     AddColumn,
@@ -188,12 +191,11 @@ class TableChanges:
 
     def _apply_whole(self, change: TableChange, at: LaneMark) -> Machine[StoredDefinition]:
         lanes = range(len(self._progress.rows))
+        quarantine = yield from self._list_quarantine_operations(change, at)
         while True:
             asked = FollowDefinition(change, "whole", at)
             try:
-                yield from self._progress.move_lanes(
-                    lanes, at, [asked, *_list_closing_operations(change, at)]
-                )
+                yield from self._progress.move_lanes(lanes, at, [asked, *quarantine])
             except (RefusedError, TargetConfigError) as error:
                 change = yield from self._choose_alternative(change, asked.found, error)
                 continue
@@ -218,6 +220,7 @@ class TableChanges:
     ) -> Machine[StoredDefinition]:
         planned = yield from self._mark_change(change, at, connection)
         lanes = range(len(self._progress.rows))
+        quarantine = yield from self._list_quarantine_operations(change, at)
         logged = planned
         for _ in range(MAX_ROUNDS):
             change = replace(change, planned=planned.stored)
@@ -230,7 +233,7 @@ class TableChanges:
                 continue
             end = FollowDefinition(replace(change, statements_done=True), "end", at)
             try:
-                yield from self._progress.move_lanes(lanes, at, [end, *_list_closing_operations(change, at)])
+                yield from self._progress.move_lanes(lanes, at, [end, *quarantine])
             except StepsLeftError:
                 change, planned = end.change, end.found[-1]
                 continue
@@ -241,6 +244,22 @@ class TableChanges:
             f"what is needed ({_describe_steps(planned)})",
             "alter it by hand as `rowlock check` describes",
         )
+
+    def _list_quarantine_operations(self, change: TableChange, at: LaneMark) -> Machine[list[Operation]]:
+        """Return the operations by which the quarantine follows a change.
+
+        Entries under an earlier key are closed, because their rows are copied again. Otherwise the target may
+        accept a row that it refused, so the keys are tried again, if the values of their rows are those of
+        the same columns as before.
+        """
+        if is_key_changed(change):
+            return [CloseQuarantineBefore(at[0], "the table's key became another one")]
+        since = compute_stable_since(change.before, change.columns, at[0], rewrite=change.rewrite)
+        if since == at[0]:
+            return []
+        held = yield from retry_transient(lambda: ask_driver(ReadQuarantine()))
+        place = ".".join(resolve_target_place(self._spec, change.after))
+        return build_retry_operations(list_keys_to_retry(held, place, at[0], "a change of the table"))
 
     def _mark_change(self, change: TableChange, at: LaneMark, connection: int) -> Machine[ChangePlan]:
         asked = FollowDefinition(change, "mark", at, connection)
@@ -398,16 +417,10 @@ def _log_change(unit: ApplyUnit, change: TableChange, planned: ChangePlan) -> No
             )  # fmt: skip
 
 
-def _list_closing_operations(change: TableChange, at: LaneMark) -> list[Operation]:
-    """Return the operation that closes quarantine entries under an earlier key; their rows are copied
-    again.
-    """
+def is_key_changed(change: TableChange) -> bool:
+    """Return whether other columns become the table's key."""
     old = [change.columns.renamed.get(name, name) for name in change.before.table.key.columns]
-    return (
-        []
-        if sorted(old) == sorted(change.after.key.columns)
-        else [CloseQuarantineBefore(at[0], "the table's key became another one")]
-    )
+    return sorted(old) != sorted(change.after.key.columns)
 
 
 def _close_all_quarantined(at: LaneMark) -> CloseQuarantineBefore:

@@ -155,6 +155,13 @@ class MySqlLink:
     def execute(self, text: str, params: Params) -> Rows:
         return self.send_statement(text % tuple(render_literal(value) for value in params))
 
+    def execute_all(self, fragments: Sequence[Fragment]) -> list[int]:
+        matched = []
+        for fragment in fragments:
+            self.execute(*fragment)
+            matched.append(self.affected)
+        return matched
+
     def send_statement(self, text: str) -> Rows:
         """Run a finished statement."""
         with self.translate_errors(text), self.raw.cursor() as cursor:

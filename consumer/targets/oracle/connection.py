@@ -124,6 +124,13 @@ class OracleLink:
                 return []
             raise
 
+    def execute_all(self, fragments: Sequence[Fragment]) -> list[int]:
+        matched = []
+        for fragment in fragments:
+            self.execute(*fragment)
+            matched.append(self.affected)
+        return matched
+
     def _is_table(self, name: str) -> bool:
         return bool(self.execute(_IS_TABLE, [*name.strip('"').split('"."')]))
 

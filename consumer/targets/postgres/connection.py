@@ -148,6 +148,13 @@ class PostgresLink:
             self.affected = cursor.rowcount
             return cursor.fetchall() if cursor.description is not None else []
 
+    def execute_all(self, fragments: Sequence[Fragment]) -> list[int]:
+        with self.translate_errors(*(text for text, _ in fragments)):
+            raw = self.raw
+            with raw.pipeline():
+                cursors = [raw.execute(text, params) for text, params in fragments]
+            return [cursor.rowcount for cursor in cursors]
+
     def commit(self) -> None:
         try:
             self.raw.execute("COMMIT")
