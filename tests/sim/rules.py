@@ -72,6 +72,7 @@ class Rules:
     trials_come_at_last: bool = True  # also when no further record comes
     folds_recover_whole: bool = True  # each key that only queues after another one of its fold is tried
     given_up_values_free_keys: bool = True  # those that were refused because another row had them
+    values_pass_in_cycles: bool = True  # keys that wait for each other's values are written together
     times_are_the_servers: bool = True  # capture's clock may be ahead
     times_are_reached: bool = True  # that nothing arrives does not show that all is read
     times_come_before_ends: bool = True  # what is committed between the two may be behind the end
@@ -144,6 +145,7 @@ FINDINGS: dict[str, str] = {
     "at last": "trials_come_at_last",
     "same fold": "folds_recover_whole",
     "value": "given_up_values_free_keys",
+    "cycle": "values_pass_in_cycles",
     "clock": "times_are_the_servers",
     "quiet": "times_are_reached",
     "time first": "times_come_before_ends",
@@ -245,6 +247,7 @@ EMPHASIS: dict[str, dict[str, float]] = {
     "at last": _REFUSED,
     "same fold": _REFUSED | {"coarse": 1},
     "value": _HOLDS,
+    "cycle": _HOLDS | {"poison": 0.4, "transactions": 60},
     "all lanes": _CONTENDED | {"faults": 0.06, "transactions": 30, "moves": 0.5},
     "parts": _CONTENDED | {"faults": 0.04, "quarantine": 1, "poison": 0.1},
     "claim": {"faults": 0.06, "statements": 0.0, "purges": 0.0, "transactions": 40},

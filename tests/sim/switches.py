@@ -440,6 +440,11 @@ def _queues_only(self: HeldKey, _level: int) -> bool:
     return is_queued(self.newest)
 
 
+def _finds_no_cycle(*_: Any) -> list[HeldKey]:
+    """Each key is tried alone."""
+    return []
+
+
 def _exact_key_alone(*arguments: Any) -> list[HeldKey]:
     """A key of which the target was never asked does not recover with the one that it queues after."""
     return [key for key in _untried(*arguments) if not all(map(is_queued, key.entries))]
@@ -573,6 +578,7 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
         (attempt_state, "find_untried_keys", _exact_key_alone),
     ),
     "value": ((HeldKey, "is_untried", _queues_only),),
+    "cycle": ((recovery, "find_waiting_cycle", _finds_no_cycle),),
     "at last": ((attempt_module, "build_attempt_report", _waits_for_records),),
     "clock": ((CaptureTicker, "_has_reached_log_end", _by_own_clock),),
     "quiet": ((CapturePosition, "compare_log_end", _as_nothing_came),),

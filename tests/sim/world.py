@@ -394,10 +394,27 @@ class PipelineSimulation:
             for unit, held in sorted(self.target.held, key=lambda each: (each[1].offset, each[1].part))
             if unit == query.unit and not (query.ended and is_queued(held))
         }
+        fitting: dict[RowKey, Row] = {}
         for branch, held in last.values():
             row = _image(held, branch)
             if row is None or not (row[VERSION] in self.target.poison or self._meets_another(row)):
                 raise Wrong(f"the target accepts {row}, which is in its quarantine: {held.error}")
+            if row[VERSION] not in self.target.poison:
+                fitting[row_key(row)] = row
+        for key in fitting:
+            if (together := self._list_needed_keys(key, fitting)) <= fitting.keys():
+                raise Wrong(f"the target accepts together what is in its quarantine: {together}")
+
+    def _list_needed_keys(self, key: RowKey, final: dict[RowKey, Row]) -> set[RowKey]:
+        """Return `key` and the keys whose rows must give up a value before its final row fits."""
+        found, waiting = {key}, [key]
+        while waiting:
+            row = final.get(each := waiting.pop())
+            needed = set() if row is None else {*entries(row)}
+            others = {key for key, other in self.target.committed.items() if needed & {*entries(other)}}
+            waiting += others - found - {each}
+            found |= others
+        return found
 
     def _meets_another(self, row: Row) -> bool:
         """Whether another row of the target has a unique value of `row`, and no row is displaced."""

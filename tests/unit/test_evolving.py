@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from consumer.attempt.effects import OwnConnection, Transact
+from consumer.attempt.effects import OwnConnection, ReadQuarantine, Transact
 from consumer.attempt.evolution.in_target import build_unaltered_state, lose_others
 from consumer.attempt.evolution.machine import MAX_ROUNDS, TableChanges, _describe_step
 from consumer.attempt.operations import (
@@ -226,7 +226,8 @@ def test_a_change_that_others_undo_again_and_again_is_left_to_a_person() -> None
     for _ in range(MAX_ROUNDS):
         if effect.operations[0].how == "mark":
             effect.operations[0].found.append(ChangePlan(None, StoredDefinition(TABLE)))
-            effect = next(machine)
+            assert isinstance(next(machine), ReadQuarantine)
+            effect = machine.send([])
         assert effect.operations[0].how == "end"
         effect.operations[0].found.append(ChangePlan(None, StoredDefinition(TABLE)))
         effect = machine.throw(StepsLeftError("it is not as it is needed yet"))

@@ -135,8 +135,8 @@ BUGS = [
     Mutant(
         bug="a recovery leaves keys alone that were tried in vain before it",
         file="consumer/attempt/recovery.py",
-        old="if again else []",
-        new="if False else []",
+        old="*build_retry_operations(again)]",
+        new="]",
         tests=("tests/unit/test_quarantine_waits_for_value.py",),
     ),
     Mutant(

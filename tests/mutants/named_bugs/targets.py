@@ -39,8 +39,8 @@ BUGS = [
     Mutant(
         bug="a transaction commits although the progress rows of its lanes are gone",
         file="consumer/targets/progress.py",
-        old="            if self._link.affected != expected:",
-        new="            if self._link.affected > expected:",
+        old="            if affected != expected:",
+        new="            if affected > expected:",
         tests=("tests/unit/test_sqlite_target.py",),
     ),
     Mutant(
