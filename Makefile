@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all test-slow test-sim test-mutants test-generated test-oracle test-upgrade lint docs bench release clean
+.PHONY: help venv demo test test-all test-slow test-sim test-mutants test-generated test-oracle test-upgrade test-spark-versions lint docs bench release clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -59,6 +59,10 @@ test-generated: $(STAMP) ## small wrong changes that a test once found: does it 
 test-upgrade: $(STAMP) ## systems of the last released versions, stopped within their work and continued by this one, and back (ARGS="--turn N": each test from one of them)
 	@$(BIN)/python -m deploy.embedded fetch
 	@$(BIN)/python -m pytest -m upgrade tests/upgrade $(ARGS)
+
+test-spark-versions: $(STAMP) ## the tests of Spark on the oldest and the newest PySpark (ARGS="4.1.4": on these versions)
+	@$(BIN)/python -m deploy.embedded fetch
+	@$(BIN)/python -m tools.spark_versions $(ARGS)
 
 test-oracle: $(STAMP) ## the tests of Oracle on a server of yours (DSN=rowlock_test/password@host:port/service; its user's tables are dropped)
 	@ROWLOCK_ORACLE_DSN="$(DSN)" $(BIN)/python -m tests.real_oracle

@@ -161,6 +161,14 @@ class AlreadyExistsError(TargetConfigError):
     """The target already has an object of this name, or another session is creating it."""
 
 
+class SparkStartError(ConsumerError):
+    """Spark cannot be started."""
+
+
+class SparkVersionError(SparkStartError):
+    """PySpark is missing, or rowlock was not tested with its version."""
+
+
 class MissingGrantError(TargetConfigError):
     """The user of a target lacks a privilege.
 

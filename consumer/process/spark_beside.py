@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from consumer.errors import SparkStartError
 from schemas.config.model import Config
 
 if TYPE_CHECKING:
@@ -71,8 +72,12 @@ class SparkStarter:
             from consumer.process.spark_session import start_spark
 
             spark = self._spark = start_spark(self._config)
-        except Exception:
-            log.critical("Spark cannot be started, and this process ends", exc_info=True)
+        except Exception as error:
+            if isinstance(error, SparkStartError):
+                what, remedy = error.problem.what, error.problem.action
+                log.critical("Spark cannot be started, and this process ends", error=what, remedy=remedy)
+            else:
+                log.critical("Spark cannot be started, and this process ends", exc_info=True)
             self._started.set()
             self._on_failure()
             return

@@ -12,11 +12,19 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from consumer.errors import SparkStartError
 from consumer.spark import class_archive
 from consumer.spark.cluster import build_cluster_environment, build_cluster_settings
-from consumer.spark.query import DAEMON_ENV, build_session_settings, get_java_process, start_session
+from consumer.spark.query import (
+    DAEMON_ENV,
+    build_session_settings,
+    find_cause,
+    get_java_process,
+    start_session,
+)
 from consumer.spark.slot_query import SlotQuery
 from consumer.spark.slot_task import SlotTask
+from consumer.spark.supported_versions import format_minor_version, require_supported_spark
 from schemas.config.model import Config
 
 LOG4J = """\
@@ -63,7 +71,11 @@ class Spark:
 
 
 def start_spark(config: Config) -> Spark:
-    """Return Spark with one session. Its files are in `state_dir`."""
+    """Return Spark with one session. Its files are in `state_dir`.
+
+    Raises SparkVersionError, SparkStartError, and errors of any class for a local master.
+    """
+    version = require_supported_spark()
     folder = config.state_dir.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     log4j = folder / "log4j2.properties"
@@ -79,4 +91,11 @@ def start_spark(config: Config) -> Spark:
     if not config.spark.is_cluster:
         return Spark(start_session(settings))
     settings |= build_cluster_settings(config.spark)
-    return Spark(start_session(settings, build_cluster_environment(config.spark)))
+    try:
+        return Spark(start_session(settings, build_cluster_environment(config.spark)))
+    except Exception as error:
+        raise SparkStartError(
+            f"no session on {config.spark.master}: {find_cause(str(error).splitlines())}",
+            f"the master must be reachable at this address and run Spark {format_minor_version(version)}, "
+            f"because the agent's PySpark is {version}: a master of another version does not answer",
+        ) from error

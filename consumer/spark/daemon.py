@@ -1,6 +1,7 @@
 """Spark's Python daemon, with the modules of slots imported before it forks, so that slots start warm.
 
-Spark loads this module by `spark.python.daemon.module`. No connection and no thread is created here.
+Spark loads this module by `spark.python.daemon.module`. No connection and no thread is created here, but
+for a thread of Arrow's allocator, which can be forked (jemalloc).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import gc
 import importlib
 from contextlib import suppress
 
+from consumer.spark.query import ignore_pandas_warning
 from schemas.config.kinds.targets import TARGET_KINDS
 
 PRELOADED = (
@@ -23,6 +25,7 @@ def import_worker_modules() -> None:
 
     A dialect with a driver that is not installed is skipped; its use will fail.
     """
+    ignore_pandas_warning()
     for name in PRELOADED:
         importlib.import_module(name)
     for kind in TARGET_KINDS.values():

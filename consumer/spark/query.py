@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,8 +81,14 @@ def build_session_settings(
     }
 
 
+def ignore_pandas_warning() -> None:
+    """Hide PySpark's warning of pandas 3 or later: PySpark imports pandas, and no data is given to it."""
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+
+
 def start_session(settings: Mapping[str, str], environment: Mapping[str, str] | None = None) -> Any:
     """Return a SparkSession with `settings`. `environment`: see consumer.spark.cluster."""
+    ignore_pandas_warning()
     from pyspark.sql import SparkSession
 
     set_environment(os.environ)  # type: ignore[arg-type]

@@ -78,7 +78,7 @@ def find_pyspark_jars() -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise EmbeddedError(
-            "the Python environment", "PySpark is not installed", "pip install pyspark==4.0.0"
+            "the Python environment", "PySpark is not installed", "install rowlock with its dependencies"
         )
     return Path(spec.origin).parent / "jars"
 

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import cast
 
-from consumer.errors import ConsumerError, MissingGrantError, TargetConfigError
+from consumer.errors import ConsumerError, MissingGrantError, SparkVersionError, TargetConfigError
+from consumer.spark.supported_versions import require_supported_spark
 from consumer.tables.router import (
     build_desired_table,
     build_topic_table,
@@ -92,6 +93,7 @@ def list_scoped_findings(config: Config) -> list[ScopedFinding]:
         "",
         [
             *_yield_java_findings(),
+            *_yield_spark_findings(),
             *_yield_state_dir_findings(config),
             *yield_coordination_findings(config),
             *yield_certificate_findings(config),
@@ -129,6 +131,13 @@ def _yield_java_findings() -> Iterator[Finding]:
         find_java()
     except EmbeddedError as error:
         yield _build_finding("java", error.seen, error.remedy)
+
+
+def _yield_spark_findings() -> Iterator[Finding]:
+    try:
+        require_supported_spark()
+    except SparkVersionError as error:
+        yield build_error_finding("spark", error.problem)
 
 
 def _yield_state_dir_findings(config: Config) -> Iterator[Finding]:

@@ -30,3 +30,4 @@ def test_only_the_warning_of_every_start_is_left_out(tmp_path: Path) -> None:
     )  # fmt: skip
     assert "'spark.kryoserializer.buffer.mb' has been deprecated" in ended.stderr
     assert "spark.local.dir" not in ended.stderr
+    assert "FutureWarning" not in ended.stderr, "PySpark's warning of pandas 3"

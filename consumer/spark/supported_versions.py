@@ -1,0 +1,44 @@
+"""The versions of Spark with which rowlock works, and the version of the installed PySpark."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+
+from consumer.errors import SparkVersionError
+
+OLDEST = (4, 0)
+"""The oldest minor version of Spark that is tested."""
+NEWEST = (4, 3)
+"""The newest one."""
+REQUIREMENT = f"pyspark>={OLDEST[0]}.{OLDEST[1]}.0,<{NEWEST[0]}.{NEWEST[1] + 1}"
+"""The requirement of setup.cfg."""
+_RANGE = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
+
+
+def require_supported_spark() -> str:
+    """Return the version of the installed PySpark. Imports nothing of it.
+
+    Raises SparkVersionError if rowlock was not tested with its minor version.
+    """
+    try:
+        version = importlib.metadata.version("pyspark")
+    except importlib.metadata.PackageNotFoundError:
+        raise SparkVersionError("PySpark is not installed", f"pip install '{REQUIREMENT}'") from None
+    if not OLDEST <= _parse_minor_version(version) <= NEWEST:
+        raise SparkVersionError(
+            f"PySpark {version} is installed, and rowlock works with {_RANGE}",
+            f"pip install '{REQUIREMENT}'",
+        )
+    return version
+
+
+def format_minor_version(version: str) -> str:
+    """Return "4.1" for "4.1.4": a cluster must have the minor version of the agent's PySpark."""
+    return ".".join(map(str, _parse_minor_version(version)))
+
+
+def _parse_minor_version(version: str) -> tuple[int, int]:
+    """Return (4, 1) for "4.1.4"; (0, 0) for a text that is no version."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
