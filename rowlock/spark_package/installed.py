@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import rowlock
+from consumer.spark.supported_versions import REQUIREMENT
 from consumer.spark.versions import SLOT_PACKAGES
 from rowlock.errors import CommandError
 from rowlock.spark_package.contents import (
@@ -64,7 +65,7 @@ def read_manifest(distributions: list[Distribution]) -> Manifest:
         raise CommandError(
             f"pyspark: not installed in this Python ({sys.executable}), so the version that executors need "
             "is not known",
-            f"install what rowlock requires: {sys.executable} -m pip install pyspark",
+            f"install what rowlock requires: {sys.executable} -m pip install '{REQUIREMENT}'",
         )
     return Manifest(
         rowlock=rowlock.__version__,
@@ -100,8 +101,8 @@ def list_files(distributions: list[Distribution]) -> dict[str, Path]:
 
 def _list_distribution_files(distribution: Distribution) -> Iterator[tuple[PurePosixPath, Path]]:
     listed = importlib.metadata.distribution(distribution.name).files
-    reinstall = f"install it again: {sys.executable} -m pip install --force-reinstall '{distribution.name}"
-    reinstall += f"=={distribution.version}'"
+    requirement = f"{distribution.name}=={distribution.version}"
+    reinstall = f"install it again: {sys.executable} -m pip install '{requirement}' --force-reinstall"
     if listed is None:
         raise CommandError(
             f"{distribution.name} {distribution.version}: it was installed without a list of its files "

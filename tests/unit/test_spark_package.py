@@ -247,7 +247,7 @@ class FakeInstallation(importlib.metadata.Distribution):
     [
         (None, r"a 1: it was installed without a list of its files \(RECORD\).*virtual environment"),
         ("__editable__.a-1.pth,,\n", "a 1: it is an editable installation.*without --editable"),
-        ("a/gone.py,,\n", r"a: its installed file .*/a/gone\.py does not exist.*--force-reinstall 'a==1'"),
+        ("a/gone.py,,\n", r"a: its installed file .*/a/gone\.py does not exist.*'a==1' --force-reinstall"),
     ],
     ids=["no list", "editable", "file is missing"],
 )
