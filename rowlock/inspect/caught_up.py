@@ -29,6 +29,7 @@ from rowlock.coordinator.units import (
     split_refusal,
 )
 from rowlock.errors import CommandError
+from rowlock.inspect.observed.first_copy_reader import FirstCopyReader
 from rowlock.inspect.observed.polled_sources import PolledStart
 from rowlock.inspect.observed.remaining_work import RemainingWork
 from rowlock.inspect.observed.unit_goals import RemainingUnits, UnitGoals
@@ -72,6 +73,7 @@ class CaughtUpGoal:
         self._work = RemainingWork()
         self._kafka = KafkaView(config.kafka)
         self._units = UnitGoals(config, self._kafka)
+        self._first_copies = FirstCopyReader(config, self._kafka.read_topic_tables)
         self._starts = {
             name: self._read_start(config.sources[name], name) for name in list_sources_to_capture(config)
         }
@@ -124,11 +126,21 @@ class CaughtUpGoal:
             if seen and seen[0] >= start.watermark_from and seen[1].error:
                 self._stopped[f"source {name}"] = seen[1].error
             if not start.is_captured(seen):
-                pending = len(seen[1].snapshot_pending) if seen else 0
-                first = f", first copies left: {pending:,}" if pending else ""
-                self._log_remaining(f"waiting for capture of {name}{first}")
+                self._log_capture(name, None if seen is None else seen[1])
                 return False
         return True
+
+    def _log_capture(self, name: str, mark: Watermark | None) -> None:
+        """Log that a source is not captured yet, at once and then now and then how far first copies are."""
+        wait = f"waiting for capture of {name}"
+        if mark is None or not mark.snapshot_pending:
+            self._log_remaining(wait)
+            return
+        self._first_copies.note_watermark(name, mark)
+        wait = f"{wait}, first copies left"
+        progress = self._first_copies.compute_total(name)
+        if self._work.is_line_due(wait) and progress is not None:
+            self._log_remaining(f"{wait}: {len(mark.snapshot_pending):,} ({progress.describe()})")
 
     def _read_topic_ends(self, sources: Collection[str]) -> dict[ApplyUnitName, int]:
         partitions = self._kafka.count_partitions()

@@ -20,6 +20,7 @@ from rowlock.coordinator.units import ApplyUnitName, list_apply_units, list_sour
 from rowlock.errors import CommandError
 from rowlock.inspect.checks.emptied_kafka import yield_emptied_kafka_findings
 from rowlock.inspect.observed.applied import AppliedReader, AppliedUnit
+from rowlock.inspect.observed.first_copy_reader import FirstCopyList, FirstCopyReader
 from rowlock.inspect.observed.source_status import (
     LEFT_OUT,
     NOT_RUNNING_TEXT,
@@ -161,6 +162,7 @@ class StatusReader:
         self._kafka = KafkaView(config.kafka)
         self._applied = AppliedReader(config, self._kafka, TopicSettings(config.kafka))
         self._placements = PlacementReader(config)
+        self._first_copies = FirstCopyReader(config, self._kafka.read_topic_tables)
         self._alarms: list[Finding] = []
         #: "source NAME" or "target NAME" → why its version is refused
         self._refusals: dict[str, Problem | None] = {}
@@ -176,10 +178,16 @@ class StatusReader:
         """
         now_ms = read_clock_ms()
         marks = {name: self._read_watermark(name) for name in self._config.sources}
+        for name, mark in marks.items():
+            self._first_copies.note_watermark(name, mark)
         placement = self._placements.read_placement()
         return placement, tuple(
             self._read_source(name, mark, now_ms, placement) for name, mark in marks.items()
         )
+
+    def list_first_copies(self) -> FirstCopyList:
+        """Return how far the first copies are, by the watermarks that `read_captures` has read."""
+        return self._first_copies.list_copies()
 
     def read_status(self) -> Status:
         """Return the status. Raises KafkaUnreachableError; a target that does not answer becomes a

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from coordinator.server.operators.copies import CopyRow
+from rowlock.inspect.observed.first_copy_reader import FirstCopyList
 from rowlock.inspect.observed.source_status import SourceStatus
 from rowlock.inspect.placement import Placement, PlacementRow
 from rowlock.inspect.status import Status
@@ -33,6 +34,7 @@ class LiveReading:
     time_ms: int
     placement: Placement
     sources: tuple[SourceStatus, ...] = ()
+    first_copies: FirstCopyList = field(default_factory=FirstCopyList)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,7 @@ class LiveFigures:
     sources: tuple[SourceFigures, ...] = ()
     pipelines: tuple[PipelineFigures, ...] = ()
     copies: tuple[CopyFigures, ...] = ()
+    first_copies: FirstCopyList = field(default_factory=FirstCopyList)
     troubles: tuple[StoppedPart, ...] = ()
     slow: tuple[SlowTable, ...] = ()
     problems: tuple[str, ...] = ()
@@ -145,6 +148,7 @@ def compute_figures(seen: LiveSnapshot, now_ms: int) -> LiveFigures:
         sources=_sort_worst(_build_source(each, reading) for each in reading.sources),
         pipelines=_sort_worst(_build_pipelines(apply_units, reading.time_ms, seen.held)),
         copies=_list_copies(reading, seen.earlier),
+        first_copies=reading.first_copies,
         troubles=_list_troubles(reading),
         slow=_list_slow_tables(apply_units, reading.time_ms),
         problems=() if seen.held is None else seen.held.problems,

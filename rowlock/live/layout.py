@@ -13,6 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rowlock.commands.tables import format_copied_rows, format_duration
+from rowlock.inspect.observed.first_copies import FirstCopyProgress
+from rowlock.inspect.observed.first_copy_reader import FirstCopyList
 from rowlock.live.figures import (
     CopyFigures,
     LiveFigures,
@@ -42,6 +44,7 @@ def build_screen(figures: LiveFigures, width: int, height: int) -> RenderableTyp
         _format_sources(figures.sources, most),
         _format_pipelines(figures.pipelines, most),
         _format_slow_tables(figures.slow, most),
+        _format_first_copies(figures.first_copies, most),
         _format_copies(figures.copies, most),
         _format_troubles(figures.troubles, most),
     ):
@@ -54,7 +57,8 @@ def build_screen(figures: LiveFigures, width: int, height: int) -> RenderableTyp
 def _count_lines_per_list(figures: LiveFigures, height: int) -> int:
     """Return how many lines each list may have, apart from its title and the line about the others."""
     lists = (
-        figures.sources, figures.pipelines, figures.slow, figures.copies, figures.troubles, figures.problems
+        figures.sources, figures.pipelines, figures.slow, figures.first_copies.copies, figures.copies,
+        figures.troubles, figures.problems,
     )  # fmt: skip
     count = sum(map(bool, lists)) or 1
     free = height - _LOG_LINES - 3  # the rule, the note about silence and the last line
@@ -173,6 +177,29 @@ def _format_pipeline(each: PipelineFigures) -> Line:
 def _format_slow_tables(slow: Sequence[SlowTable], most: int) -> tuple[Line, list[Line]]:
     lines = [(each.unit, format_duration(each.lag_s)) for each in slow]
     return ("slowest", "lag"), _cut_lines(lines, most)
+
+
+def _format_first_copies(first: FirstCopyList, most: int) -> tuple[Line, list[Line]]:
+    """Return the sum, if there are several, and the copies that run and the largest of those that wait."""
+    header = ("first copy", "rows/s", "left", "progress")
+    lines = [
+        _format_progress(f"{each.source}: {each.table}", each.progress, has_begun=each.has_begun)
+        for each in first.copies
+    ]
+    if first.total is None or len(lines) < 2:
+        return header, lines
+    total = _format_progress(f"all {len(lines):,} tables", first.total, has_begun=True)
+    return header, [total, *(_cut_lines(lines, most - 1) if most > 1 else ())]
+
+
+def _format_progress(name: str, progress: FirstCopyProgress, *, has_begun: bool) -> Line:
+    about = f": about {progress.estimate:,} rows" if progress.estimate else ""
+    return (
+        name,
+        "–" if progress.rows_per_s is None else f"{progress.rows_per_s:,.0f}",
+        format_duration(progress.eta_s),
+        format_copied_rows(progress.rows, progress.estimate) if has_begun else f"waits{about}",
+    )
 
 
 def _format_copies(copies: Sequence[CopyFigures], most: int) -> tuple[Line, list[Line]]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from rowlock.errors import CommandError
+from rowlock.inspect.observed.first_copy_reader import FirstCopyList
 from rowlock.inspect.observed.source_status import SourceStatus
 from rowlock.inspect.placement import START, Placement
 from rowlock.inspect.status import Status, StatusReader
@@ -34,6 +35,8 @@ class SystemReader(Protocol):
     """The methods of StatusReader that the live view needs."""
 
     def read_captures(self) -> tuple[Placement, tuple[SourceStatus, ...]]: ...
+
+    def list_first_copies(self) -> FirstCopyList: ...
 
     def read_status(self) -> Status: ...
 
@@ -104,7 +107,7 @@ class LiveReader:
             if placement.known and self._is_starting():
                 return
             raise CommandError(placement.problem.removesuffix(f": {START}"))
-        reading = LiveReading(read_clock_ms(), placement, sources)
+        reading = LiveReading(read_clock_ms(), placement, sources, reader.list_first_copies())
         with self._lock:
             self._snapshot = replace(
                 self._snapshot, latest=reading, earlier=self._snapshot.latest, failure=""

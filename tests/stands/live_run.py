@@ -13,6 +13,7 @@ from typing import Any
 
 from rowlock import cli
 from rowlock.errors import CommandError
+from rowlock.inspect.observed.first_copy_reader import FirstCopyList
 from rowlock.inspect.observed.source_status import SourceStatus
 from rowlock.inspect.placement import Placement
 from rowlock.inspect.status import ApplyUnitStatus, Status
@@ -53,6 +54,9 @@ class FakeSystem:
         usual = {"health": "running", "reason": None, "checkpoint_ts": now - 800}
         source = SourceStatus("b1", "running", lag_seconds=0.3)
         return Placement({each["unit"]: usual | each for each in units}, rest="127.0.0.1:7780"), (source,)
+
+    def list_first_copies(self) -> FirstCopyList:
+        return FirstCopyList()
 
     def read_status(self) -> Status:
         return Status(1, 0, units=(ApplyUnitStatus("to-hq", "b1", "t1", "hq", "current", quarantined=3),))

@@ -17,6 +17,7 @@ from rowlock.errors import CommandError
 from rowlock.inspect import caught_up
 from rowlock.inspect.caught_up import CaughtUpGoal
 from rowlock.inspect.observed import unit_goals
+from rowlock.inspect.observed.first_copy_reader import FirstCopyReader
 from rowlock.inspect.observed.remaining_work import PROGRESS_LINE_EVERY_S, RemainingWork
 from rowlock.inspect.observed.stopped_units import STOP_SETTLES_S, StoppedUnits
 from rowlock.views.kafka import OffsetSpan
@@ -24,6 +25,7 @@ from schemas.config.model import load_config
 from schemas.problems import Problem, encode_problem
 from schemas.wire.copies import CopyState
 from schemas.wire.position import ZERO
+from schemas.wire.records import Watermark
 from tests.kits.topic import usual_tables
 
 CONFIG = """\
@@ -47,11 +49,16 @@ class System:
         self.end, self.offset = 10, 5
         self.stopped: str | None = STOP
         self.copy: CopyState | None = None
+        self.pending: tuple[str, ...] = ()
+        self.captured_to = 5
         self.now_s = 100.0
 
     def read_watermark(self, _source: str) -> tuple[int, Any]:
         copies = {} if self.copy is None else {"bank.acct": self.copy}
-        return 1, SimpleNamespace(snapshot_pending=(), idle=True, error=None, copies=copies)
+        return 1, Watermark(
+            source="b1", gen=1, position=(0, 1, 4, -1), file="log.1", commit_ts_ms=1, ts_ms=1, idle=True,
+            snapshot_pending=self.pending, topics={TOPIC: self.captured_to}, copies=copies,
+        )  # fmt: skip
 
     def read_watermark_end(self, _source: str) -> int:
         return 0
@@ -239,6 +246,30 @@ def test_the_wait_for_topics_shows_the_events_left_their_rate_and_the_time(
     assert lines == [
         "waiting for 1 of 1 topics: 1,000,000 events left",
         "waiting for 1 of 1 topics: 600,000 events left, 40,000 events/s, about 15 s left",
+    ]
+
+
+def test_the_wait_for_capture_shows_the_rows_of_first_copies(system: System, tmp_path: Path) -> None:
+    (file := tmp_path / "c.yaml").write_text(CONFIG)
+    config, lines = load_config(file), list[str]()
+    goal = CaughtUpGoal(config, lines.append)
+    goal._work = RemainingWork(lambda: system.now_s)
+    goal._first_copies = FirstCopyReader(
+        config,
+        system.read_topic_tables,
+        lambda *_: {"bank.acct": (1_000_000, 0)},
+        clock_s=lambda: system.now_s,
+        start_work=lambda work: work(),
+    )
+    system.pending = ("bank.acct",)
+    for rows in (0, 100_000, 400_000):
+        system.captured_to = rows
+        assert not goal()
+        system.now_s += PROGRESS_LINE_EVERY_S / 2
+    wait = "waiting for capture of b1, first copies left: 1"
+    assert lines == [
+        f"{wait} (0 of about 1,000,000 rows)",
+        f"{wait} (400,000 of about 1,000,000 rows, 40,000 rows/s, about 15 s left)",
     ]
 
 

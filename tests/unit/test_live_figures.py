@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from coordinator.server.operators.copies import CopyRow
+from rowlock.inspect.observed.first_copies import FirstCopy, FirstCopyProgress
+from rowlock.inspect.observed.first_copy_reader import FirstCopyList
 from rowlock.inspect.observed.source_status import SourceStatus, TableStatus
 from rowlock.inspect.placement import Placement
 from rowlock.inspect.status import ApplyUnitStatus, Status
@@ -200,6 +203,36 @@ def test_the_screen_shows_each_part_and_the_address() -> None:
     ]
 
 
+def first_copies(count: int) -> FirstCopyList:
+    """First copies of `count` tables: one runs, and the others wait."""
+    running = FirstCopy("b1", "bank.big", FirstCopyProgress(3000, 10_000, 250.0, 28.0))
+    waiting = [FirstCopy("b1", f"bank.t{n}", FirstCopyProgress(0, 900 - n)) for n in range(count - 1)]
+    return FirstCopyList((running, *waiting), FirstCopyProgress(3000, 500_000, 250.0, 1988.0))
+
+
+def show_first_copies(count: int, height: int = 24) -> list[str]:
+    latest = reading(sources=(SourceStatus("b1", "running", lag_seconds=0.4),))
+    shown = figures(replace(latest, first_copies=first_copies(count)))
+    lines = [" ".join(line.split()) for line in show(shown, height=height)]
+    return lines[3:-1]
+
+
+def test_a_first_copy_is_shown_as_a_running_copy_is() -> None:
+    assert show_first_copies(1) == [
+        "first copy rows/s left progress", "b1: bank.big 250 28.0 s 3,000 of about 10,000 rows",
+    ]  # fmt: skip
+
+
+def test_many_first_copies_are_a_sum_and_the_largest() -> None:
+    assert show_first_copies(1000, height=16) == [
+        "first copy rows/s left progress",
+        "all 1,000 tables 250 33 min 3,000 of about 500,000 rows",
+        "b1: bank.big 250 28.0 s 3,000 of about 10,000 rows",
+        "… and 999 more",
+    ]
+    assert "b1: bank.t0 – – waits: about 900 rows" in show_first_copies(1000)
+
+
 def large() -> LiveFigures:
     """Figures of 1,000 tables of 50 sources in 40 pipelines, many of them in trouble."""
     names = [f"apply/p{n % 40}/rowlock.b{n % 50}.bank.table_with_a_long_name_{n}" for n in range(1000)]
@@ -209,7 +242,9 @@ def large() -> LiveFigures:
     sources = [SourceStatus(f"b{n}", "running", lag_seconds=float(n), copies=copies[:3]) for n in range(50)]
     problems = tuple(f"topic t{n} is kept for too short a time" for n in range(30))
     held = HeldEvents(NOW_MS, {"p1": 7}, problems)
-    late = reading(*rows, sources=tuple(sources), time_ms=NOW_MS - 9000)
+    late = replace(
+        reading(*rows, sources=tuple(sources), time_ms=NOW_MS - 9000), first_copies=first_copies(700)
+    )
     return compute_figures(LiveSnapshot(late, None, held), NOW_MS)
 
 

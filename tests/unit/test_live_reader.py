@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from rowlock.errors import CommandError
+from rowlock.inspect.observed.first_copies import FirstCopyProgress
+from rowlock.inspect.observed.first_copy_reader import FirstCopyList
 from rowlock.inspect.placement import START, Placement
 from rowlock.inspect.status import ApplyUnitStatus, Status
 from rowlock.live import reader as reader_module
@@ -37,6 +39,9 @@ class FakeSystem:
 
     def read_captures(self) -> tuple[Placement, tuple[Any, ...]]:
         return self.placement(), ()
+
+    def list_first_copies(self) -> FirstCopyList:
+        return FirstCopyList(total=FirstCopyProgress(7))
 
     def read_status(self) -> Status:
         return Status(1, 0, units=(ApplyUnitStatus("p", "b1", "t", "hq", "current", quarantined=2),))
@@ -73,6 +78,7 @@ def test_the_last_two_readings_and_the_quarantine_are_kept(reader: LiveReader) -
     until(lambda: reader.get_snapshot().earlier and reader.get_snapshot().held, "readings")
     seen = reader.get_snapshot()
     assert seen.latest is not None
+    assert seen.latest.first_copies.total == FirstCopyProgress(7)
     assert seen.held is not None
     assert seen.held.by_pipeline == {"p": 2}
     assert seen.latest is not seen.earlier

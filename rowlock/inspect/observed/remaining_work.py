@@ -18,19 +18,24 @@ class RemainingWork:
         self._began_s = self._shown_s = 0.0
         self._first = 0
 
+    def is_line_due(self, wait: str) -> bool:
+        """Return whether the next line about a wait is to be shown now: at once if the wait is a new one."""
+        now_s = self._clock_s()
+        if wait == self._wait and now_s < self._shown_s + PROGRESS_LINE_EVERY_S:
+            return False
+        self._wait, self._shown_s = wait, now_s
+        return True
+
     def format_line(self, wait: str, events: int) -> str | None:
         """Return the next line about a wait; None: the last one is recent enough.
 
         The rate is that since the first reading, or since there were more events than ever before.
         """
         now_s = self._clock_s()
-        is_new = wait != self._wait
-        self._wait = wait
         if events > self._first:
             self._began_s, self._first = now_s, events
-        if not is_new and now_s < self._shown_s + PROGRESS_LINE_EVERY_S:
+        if not self.is_line_due(wait):
             return None
-        self._shown_s = now_s
         return f"{wait}: {events:,} events left{self._describe_rate(now_s, events)}"
 
     def _describe_rate(self, now_s: float, events: int) -> str:
