@@ -101,7 +101,9 @@ class BarrierHandler:
     def _handle_stopped_table(self, barrier: Barrier, verdict: StatementVerdict) -> None:
         """Send nothing for a stopped table, but report one that was dropped and has been created again."""
         kind, name = barrier.statement.kind, verdict.table
-        makes = isinstance(kind, TableDdl) and kind.action in ("create", "rename")
+        makes = isinstance(kind, TableDdl) and (
+            kind.action in ("create", "rename") or verdict.rows == "replaced"
+        )
         dropped = self.captured.stopped[name].stop.cause in ("dropped", "unseen")
         if makes and dropped and verdict.rows != "gone" and self.selected(*name):
             _log.info("table recreated", source=self.captured.source, table=format_table_name(name))

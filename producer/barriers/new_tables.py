@@ -65,7 +65,7 @@ class NewTableCapture:
         if verdict.rows == "gone" or not self.selected(*verdict.table):
             return 0
         place, sql = build_definition_place(barrier), barrier.statement.sql
-        if _is_table_move(barrier.statement) and not self.snapshots:
+        if _comes_with_rows(barrier.statement, verdict) and not self.snapshots:
             reason = (
                 f"{format_table_name(verdict.table)} was created with rows that "
                 f"capture has not read: {sql[:200]}"
@@ -181,5 +181,9 @@ def _build_taken_up_twice_stop(state: TableState) -> TableStoppedError:
     return TableStoppedError(frozenset([state.name]), "definition", reason, format_copy_remedy(*state.name))
 
 
-def _is_table_move(statement: Statement) -> bool:
-    return isinstance(statement.kind, TableDdl) and statement.kind.action == "rename"
+def _comes_with_rows(statement: Statement, verdict: StatementVerdict) -> bool:
+    """Return whether the table that a statement created has rows without events: it had another name, or was
+    a partition.
+    """
+    action = statement.kind.action if isinstance(statement.kind, TableDdl) else ""
+    return action == "rename" or (action == "alter" and verdict.rows == "replaced")

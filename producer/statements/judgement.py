@@ -139,7 +139,12 @@ def _judge_alter(names: tuple[TableName, ...], statement: Statement) -> tuple[St
     columns = {each.words for each in found if each.needs in ("same definition", "other definition")}
     if verdict.needs and len(columns) > 1:  # DROP a, ADD a: equal, and all values differ
         verdict = StatementVerdict(names[0], verdict.rows, "changed", "other definition")
-    return tuple(StatementVerdict(name, verdict.rows, verdict.definition, verdict.needs) for name in names)
+    first, *others = (
+        StatementVerdict(name, verdict.rows, verdict.definition, verdict.needs) for name in names
+    )
+    if "CONVERT TABLE" in {each.words for each in found}:  # it is a partition from now on
+        others = [StatementVerdict(each.table, "gone", "changed") for each in others]
+    return first, *others
 
 
 def _judge_removal(names: tuple[TableName, ...]) -> tuple[StatementVerdict, ...]:

@@ -24,9 +24,14 @@ class Life(NamedTuple):
     stopped: Mapping[str, str] = {}
     copied: tuple[str, ...] = ()
     equal: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ("MariaDB", "MySQL")
 
 
 FORM = "(id INT PRIMARY KEY, v VARCHAR(20))"
+PARTED = (
+    "ALTER TABLE t PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (2), PARTITION p1 VALUES LESS THAN "
+    "(50))"
+)
 LIVES_OF_TABLES: tuple[Life, ...] = (
     Life("`DROP TABLE t`", ("DROP TABLE t",), {"t": "dropped"}),
     Life("`DROP TABLE t`; `CREATE",
@@ -53,6 +58,17 @@ LIVES_OF_TABLES: tuple[Life, ...] = (
         "RENAME TABLE t TO tmp", ("RENAME TABLE t TO x9, u TO t, x9 TO u", "DELETE FROM t"),
         {"t": "rows-replaced", "u": "rows-replaced"}
     ),
+    Life("`ALTER TABLE t CONVERT PARTITION",
+     (PARTED, "ALTER TABLE t CONVERT PARTITION p0 TO TABLE n", "INSERT INTO n VALUES (0, 'n')"), {}, (),
+     ("n",), ("MariaDB",)),
+    Life("`DROP TABLE u`; `ALTER",
+     ("DROP TABLE u", PARTED, "ALTER TABLE t CONVERT PARTITION p0 TO TABLE u",
+      "INSERT INTO u VALUES (0, 'u')"),
+     {}, ("u",), ("u",), ("MariaDB",)),
+    Life("`ALTER TABLE t CONVERT TABLE",
+     (PARTED, "UPDATE u SET id = id + 100",
+      "ALTER TABLE t CONVERT TABLE u TO PARTITION p9 VALUES LESS THAN (900)"),
+     {"t": "rows-replaced", "u": "dropped"}, (), (), ("MariaDB",)),
 )  # fmt: skip
 
 
@@ -72,9 +88,11 @@ class Bench:
         self.capturing = capturing
         capturing.options = {"snapshot": "initial"}
         self.patterns = ("b", "t*", "u*", "n*")
+        server = type(capturing.database).__name__
+        self.lives = [life for life in LIVES_OF_TABLES if server in life.servers]
 
     def begin(self) -> None:
-        for number in range(len(LIVES_OF_TABLES)):
+        for number in range(len(self.lives)):
             for place, name in enumerate("tuy"):
                 self.capturing.change(
                     ACCOUNT.format(db=self.capturing.db, name=f"{name}{number}"),
@@ -85,22 +103,22 @@ class Bench:
         names = {name: f"{name}{number}" for name in "tuny"} | {"x9": f"x9_{number}"}
         return [
             " ".join(_renamed(word, names) for word in sql.split(" "))
-            for sql in LIVES_OF_TABLES[number].statements
+            for sql in self.lives[number].statements
         ]
 
-    def captured(self, lives: int = len(LIVES_OF_TABLES)) -> bool:
+    def captured(self, lives: int | None = None) -> bool:
         """Whether snapshots and copies are done of the first `lives`, and none is still asked for."""
         last = watermarks(self.capturing.kafka.bootstrap, self.capturing.db, "s")[-1]
         expected = {
             f"{self.capturing.db}.{name}{number}"
-            for number, life in enumerate(LIVES_OF_TABLES[:lives])
+            for number, life in enumerate(self.lives[:lives])
             for name in life.copied
         }
         done = {name for name, state in last.copies.items() if state.phase == "done"}
         return expected <= done and not last.snapshot_pending
 
     def judge(self, number: int) -> None:
-        life, db = LIVES_OF_TABLES[number], self.capturing.db
+        life, db = self.lives[number], self.capturing.db
         for name, cause in life.stopped.items():
             self.capturing.stopped(f"{name}{number}", cause)
         for name in life.equal:
@@ -132,18 +150,18 @@ def test_lives(bench: Bench) -> None:
     bench.begin()
     capturing.run(patterns=bench.patterns)
     with running(capturing.config(*bench.patterns), "s") as unit:
-        for number in range(len(LIVES_OF_TABLES)):
+        for number in range(len(bench.lives)):
             capturing.change(*bench.sql(number))
-            if LIVES_OF_TABLES[number].copied:  # more than three at once wait for a person
+            if bench.lives[number].copied:  # more than three at once wait for a person
                 until(lambda n=number: bench.captured(n + 1), f"a copy; {unit.output()[-3000:]}")  # type: ignore[misc]
         capturing.database.execute(f"REPLACE INTO {capturing.db}.b VALUES (1, 'the last')")
         until(lambda: "the last" in capturing.values("b"), f"captured; {unit.output()[-3000:]}")
         until(bench.captured, f"copies and snapshots; {unit.output()[-3000:]}")
         assert unit.stop() == 0, unit.output()
-    for number in range(len(LIVES_OF_TABLES)):
+    for number in range(len(bench.lives)):
         bench.judge(number)
     capturing.run(patterns=bench.patterns)
-    for number in range(len(LIVES_OF_TABLES)):
+    for number in range(len(bench.lives)):
         bench.judge(number)
 
 

@@ -45,6 +45,7 @@ def wider(table: Table) -> Table:
         ("CREATE TABLE t (id INT)", {T: "rows-replaced"}),
         ("ALTER TABLE t EXCHANGE PARTITION p WITH TABLE u", {T: "rows-replaced", U: "rows-replaced"}),
         ("ALTER TABLE other.x EXCHANGE PARTITION p WITH TABLE t", {T: "rows-replaced"}),
+        ("ALTER TABLE other.x CONVERT TABLE t TO PARTITION p VALUES LESS THAN (9)", {T: "dropped"}),
         ("ALTER TABLE t DROP COLUMN a, ADD COLUMN a INT", {T: "rows-replaced"}),
         ("REPAIR TABLE t", {T: "rows-replaced"}),
         ("SOMETHING NEW", {T: "statement", U: "statement"}),
@@ -170,6 +171,7 @@ def test_nothing_follows_for_a_table_that_is_stopped() -> None:
         ("RENAME TABLE stage TO t, other.x TO stage", [T]),
         ("RENAME TABLE stage TO t, t TO x", [T]),  # it is left and taken: whatever the order, it is there
         ("ALTER TABLE other.x RENAME TO bank.t", [T]),
+        ("ALTER TABLE other.x CONVERT PARTITION p0 TO TABLE t", [T]),
         ("CREATE TABLE other.t (id INT)", []),
         ("ALTER TABLE t ADD INDEX (id)", []),
         ("TRUNCATE TABLE t", []),
@@ -187,10 +189,13 @@ def test_a_dropped_table_that_is_there_again_is_told(sql: str, again: list[tuple
         assert (stage.again, [e for e in stage.writer.events() if e.source.table == "t"]) == (notified, [])
 
 
-def test_without_snapshots_a_table_that_comes_with_rows_stops() -> None:
+@pytest.mark.parametrize(
+    "sql", ["RENAME TABLE other.x TO new", "ALTER TABLE other.x CONVERT PARTITION p0 TO TABLE new"]
+)
+def test_without_snapshots_a_table_that_comes_with_rows_stops(sql: str) -> None:
     new = ("bank", "new")
     stage = Stage(now={new: account_table(name="new")}, snapshots=False)
-    assert stage.carry_out("RENAME TABLE other.x TO new") == {new: "rows-replaced"}
+    assert stage.carry_out(sql) == {new: "rows-replaced"}
     assert new in stage.captured.known
     assert (
         Stage(now={new: account_table(name="new")}, snapshots=False).carry_out("CREATE TABLE new (i INT)")

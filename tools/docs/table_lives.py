@@ -24,6 +24,13 @@ LIVES: tuple[DocumentedEffect, ...] = (
      "cause `rows-replaced`; the copy brings the rows of `x`"),
     DocumentedEffect("RENAME TABLE t TO tmp, u TO t, tmp TO u", "the table",
      "`t` and `u` both stop with the cause `rows-replaced`"),
+    DocumentedEffect("`ALTER TABLE t CONVERT PARTITION p TO TABLE n` (MariaDB)", "nothing",
+     "`t` goes on with a [debt](../how-to/partitions.md); `n` is a new table, with a snapshot (with "
+     "`snapshot: never` it stops: cause `rows-replaced`)"),
+    DocumentedEffect("`DROP TABLE u`; `ALTER TABLE t CONVERT PARTITION p TO TABLE u` (MariaDB)", "the table",
+     "`u` stops as `dropped`, and a copy is asked for when it is there again"),
+    DocumentedEffect("`ALTER TABLE t CONVERT TABLE u TO PARTITION p …` (MariaDB)", "the table",
+     "`t` stops with the cause `rows-replaced`, and `u` as `dropped`"),
     DocumentedEffect("a swap of gh-ost or pt-online-schema-change", "by policy",
      "a new definition event, as by an ALTER TABLE"),
 )  # fmt: skip
