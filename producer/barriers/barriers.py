@@ -145,9 +145,8 @@ class BarrierHandler:
         # definition.
         if action in ("create", "rename") and state.defined_at[3] >= 0 and state.defined_at != position:
             raise build_statement_stop(barrier, StatementVerdict(name, "replaced", "changed"))
-        if (
-            verdict.needs == "no list"
-            and self.definitions.find_partitioning(build_definition_place(barrier), name) not in NOT_LIST
+        if not verdict.holds_under(None) and not verdict.holds_under(
+            self.definitions.find_partitioning(build_definition_place(barrier), name)
         ):
             raise build_statement_stop(barrier, StatementVerdict(name, "unknown"))
         return self._send_definition(state, barrier, verdict, transaction, position)
@@ -340,7 +339,3 @@ def _hide_statement_values(statement: Statement) -> str:
     """Return the statement for a log message, without values of rows."""
     changes_rows = isinstance(statement.kind, DmlStatement | UnknownStatement)
     return (cut_row_values(statement.sql) if changes_rows else statement.sql)[:500]
-
-
-#: Partitioning methods under which maintenance keeps every row; "": none.
-NOT_LIST = frozenset(["", "RANGE", "RANGE COLUMNS", "HASH", "LINEAR HASH", "KEY", "LINEAR KEY"])

@@ -18,6 +18,8 @@ from producer.statements.ddl import TableDdl
 from producer.statements.statement import Statement
 from schemas.table.names import TableName
 
+NOT_LIST = frozenset(["", "RANGE", "RANGE COLUMNS", "HASH", "LINEAR HASH", "KEY", "LINEAR KEY"])
+"""Partitioning methods under which maintenance keeps every row; "": none."""
 _RANK: dict[RowEffect, int] = {"kept": 0, "unknown": 1, "emptied": 2, "replaced": 3, "gone": 4}
 
 
@@ -40,6 +42,10 @@ class StatementVerdict:
     def keeps_definition(self) -> bool:
         """True if the table's definition is certainly unchanged after the statement."""
         return self.definition == "kept" and self.rows in ("kept", "removed", "emptied")
+
+    def holds_under(self, method: str | None) -> bool:
+        """Return whether the effect is certain for a table with this partitioning method."""
+        return self.needs != "no list" or method in NOT_LIST
 
     def get_effect(self, *, same_definition: bool) -> str | None:
         """Return "kept" if rows and values are known to be unchanged, otherwise None."""

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from consumer.attempt.reports import CopyNeed
 from consumer.ordering.model import TopicOptions
 from consumer.tables.router import ResolvedRoute
 from consumer.targets.kafka.clients import make_admin_client
@@ -31,9 +32,11 @@ from tests.kits.kafka_target import documents, make_topic, messages, target_conf
 from tests.kits.kafka_verify import Accounts
 from tests.kits.waiting import until
 from tests.stands.kafka_target import Cluster
+from tools.docs.partition_targets import COPY, TARGETS, TargetForm
 
 pytestmark = pytest.mark.timeout(240)
 OWNER = {"key": ("owner", "id")}
+TOPIC_FORMS = [each for each in TARGETS if each.route.topic is not None]
 
 
 @pytest.fixture
@@ -109,6 +112,20 @@ TOPICS: dict[str, dict[str, Any]] = {
     "canal": {"key": ("owner",), "format": "canal-json"},
     "plain": OWNER | {"format": "plain"},
 }
+
+
+@pytest.mark.parametrize("form", TOPIC_FORMS, ids=[each.name for each in TOPIC_FORMS])
+def test_topics_do_what_the_page_says_after_rows_were_removed(form: TargetForm, real: Cluster) -> None:
+    """docs/reference/partition-statements.md"""
+    assert form.decide("removes") == COPY
+    assert form.route.topic is not None
+    unit = unit_of(real, topic={"format": form.route.topic.format})
+    source = unit.source
+    unit.write([source.put(ann(source, key)) for key in range(4)])
+    at = len(unit.topic)
+    unit.write([source.remove_rows(1, 2), source.put(ann(source, 9))])
+    report = unit.apply()
+    assert (report.state, report.copy) == ("stopped", CopyNeed(at, "rows-replaced"))
 
 
 @pytest.mark.parametrize("topic", TOPICS.values(), ids=TOPICS)

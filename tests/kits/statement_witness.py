@@ -19,7 +19,6 @@ from consumer.errors import ConsumerError
 from consumer.tables.evolution.decisions import AdoptDefinition, KeepDefinition, judge_table_event
 from consumer.tables.router import SchemaChangePolicy, build_target_table
 from consumer.targets.dialect import open_session
-from producer.barriers.barriers import NOT_LIST
 from producer.binlog_format import log_event as log
 from producer.binlog_format.log_event import BinlogEvent, SessionSettings
 from producer.sources.catalog import BINLOG_FLAVOURS
@@ -225,7 +224,7 @@ def conclude(
         return Conclusion("truncated", True, _find_difference(before._replace(rows=[]), after))
     if action == "create" and verdict.definition == "kept":
         return Conclusion("untouched", True, _find_difference(before, after))
-    list_like = verdict.needs == "no list" and before.partitioning not in NOT_LIST
+    list_like = not verdict.holds_under(before.partitioning)
     changed = verdict.rows != "kept" and verdict.must_stop(same_definition=False)
     if changed or list_like or action in ("create", "rename"):
         return Conclusion(f"stop: {verdict.rows}", False)

@@ -328,7 +328,7 @@ def test_the_second_reading_of_a_long_sweep_counts_as_long(monkeypatch: pytest.M
 def test_a_unit_that_cannot_sweep_by_keys_stops_for_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     from consumer.attempt import attempt
 
-    monkeypatch.setattr(attempt, "can_sweep_keys", lambda *_: False)
+    monkeypatch.setattr(attempt, "choose_key_sweep", lambda *_, **__: None)
     bench, source = filled()
     at = len(bench.topic)
     bench.write([source.remove_rows(0), source.put(source.row(2, "2@y", 2))])
