@@ -115,9 +115,9 @@ class BarrierHandler:
         kind, name = barrier.statement.kind, verdict.table
         state = self.captured.tables.get(name)
         position = (self.started.context.epoch, transaction.file_number, transaction.pos, row)
-        if verdict.rows == "removed":
-            if state is None:
-                return 0
+        if verdict.rows == "removed" and state is None:
+            return 0
+        if state is not None and self._may_remove_rows(barrier, verdict):
             if not (why := self.explain_old_agents()):
                 return self._send_removed_rows(state, barrier, transaction, row)
             verdict = replace(verdict, rows="emptied", why=why)
@@ -150,6 +150,15 @@ class BarrierHandler:
         ):
             raise build_statement_stop(barrier, StatementVerdict(name, "unknown"))
         return self._send_definition(state, barrier, verdict, transaction, position)
+
+    def _may_remove_rows(self, barrier: Barrier, verdict: StatementVerdict) -> bool:
+        """Return whether the statement may remove rows of the table, but does nothing else to them."""
+        return verdict.removes_under("") or (
+            verdict.removes_under(None)
+            and verdict.removes_under(
+                self.definitions.find_partitioning(build_definition_place(barrier), verdict.table)
+            )
+        )
 
     def _send_truncate(
         self, state: TableState | None, barrier: Barrier, transaction: TransactionContext, row: int

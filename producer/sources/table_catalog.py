@@ -73,14 +73,19 @@ class TableCatalog:
     def find_partitioning(self, name: TableName) -> str | None:
         """Return a table's partitioning method ("RANGE", "LIST COLUMNS" …), "" if it has none.
 
-        None: there is no such table, or it has several methods.
+        " MAXVALUE" follows RANGE if there is a partition for every value. None: there is no such table, or it
+        has several methods.
         """
         rows = self._session.run_query(
-            "SELECT DISTINCT COALESCE(partition_method, '') AS method FROM information_schema.partitions "
-            "WHERE table_schema = %s AND table_name = %s",
+            "SELECT COALESCE(partition_method, '') AS method, "
+            "MAX(COALESCE(partition_description, '') REGEXP '^MAXVALUE(,MAXVALUE)*$') AS whole "
+            "FROM information_schema.partitions WHERE table_schema = %s AND table_name = %s "
+            "GROUP BY COALESCE(partition_method, '')",
             name,
         )
-        return str(rows[0]["method"]).upper() if len(rows) == 1 else None
+        if len(rows) != 1:
+            return None
+        return str(rows[0]["method"]).upper() + (" MAXVALUE" if rows[0]["whole"] else "")
 
 
 class ForeignKeyActions:

@@ -20,10 +20,12 @@ RowEffect = Literal["kept", "removed", "emptied", "replaced", "gone", "unknown"]
 are removed by a statement after which the log may not be followed.
 """
 Definition = Literal["kept", "changed"]
-Needs = Literal["", "no list", "same definition", "other definition"]
+Needs = Literal["", "no list", "place for all", "same definition", "other definition"]
 """A further condition for the effect.
 
-"no list": the table must not be partitioned by LIST (or by anything unknown). "same definition": rows
+"no list": the table must not be partitioned by LIST (or by anything unknown). "place for all": the table must
+have a partition for every value; otherwise a row in a wrong partition (EXCHANGE … WITHOUT VALIDATION), for
+which there is no other one, is removed. "same definition": rows
 and values are kept if the definition is unchanged afterwards. "other definition": the definition must
 have changed; if it has not, the values are unknown.
 """
@@ -59,7 +61,7 @@ ACTIONS: tuple[ActionRule, ...] = (
     ActionRule("ANALYZE PARTITION", "kept", needs="no list", example="ANALYZE PARTITION p0"),
     ActionRule("CHECK PARTITION", "kept", needs="no list", example="CHECK PARTITION p0"),
     ActionRule("OPTIMIZE PARTITION", "kept", needs="no list", example="OPTIMIZE PARTITION p0"),
-    ActionRule("REBUILD PARTITION", "kept", needs="no list", example="REBUILD PARTITION p0"),
+    ActionRule("REBUILD PARTITION", "kept", needs="place for all", example="REBUILD PARTITION p0"),
     ActionRule("COALESCE PARTITION", "kept", example="COALESCE PARTITION 1"),
     ActionRule("REMOVE PARTITIONING", "kept", example="REMOVE PARTITIONING"),
     ActionRule("PARTITION BY", "kept", example="PARTITION BY HASH (id) PARTITIONS 3"),
@@ -171,8 +173,10 @@ def _classify_reorganize(words: list[str]) -> ActionRule:
     """
     kinds = {words[at + 1] for at, word in enumerate(words[:-1]) if word == "VALUES"}
     list_like = not {"DEFAULT", "HISTORY", "CURRENT"}.isdisjoint(words)
-    known = kinds <= {"LESS"} and not list_like
-    return ActionRule("REORGANIZE PARTITION", "kept" if known else "unknown")
+    if not kinds <= {"LESS"} or list_like:
+        return ActionRule("REORGANIZE PARTITION", "unknown")
+    whole = not kinds or "LESS THAN MAXVALUE" in " ".join(words).replace("THAN ( MAXVALUE )", "THAN MAXVALUE")
+    return ActionRule("REORGANIZE PARTITION", "kept", needs="" if whole else "place for all")
 
 
 def _classify_options(piece: Sequence[Token]) -> ActionRule:

@@ -12,14 +12,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from producer.statements.actions import Definition, Needs, RowEffect
+from producer.statements.actions import ActionRule, Definition, Needs, RowEffect
 from producer.statements.alter import Alter
 from producer.statements.ddl import TableDdl
 from producer.statements.statement import Statement
 from schemas.table.names import TableName
 
-NOT_LIST = frozenset(["", "RANGE", "RANGE COLUMNS", "HASH", "LINEAR HASH", "KEY", "LINEAR KEY"])
-"""Partitioning methods under which maintenance keeps every row; "": none."""
+_WHOLE = frozenset(
+    ["", "RANGE MAXVALUE", "RANGE COLUMNS MAXVALUE", "HASH", "LINEAR HASH", "KEY", "LINEAR KEY"]
+)
+"""Partitioning methods with a partition for every value, as TableCatalog.find_partitioning returns them."""
+_NOT_LIST = _WHOLE | {"RANGE", "RANGE COLUMNS"}
+"""Partitioning methods under which other maintenance keeps every row."""
 _RANK: dict[RowEffect, int] = {"kept": 0, "unknown": 1, "emptied": 2, "replaced": 3, "gone": 4}
 
 
@@ -45,7 +49,13 @@ class StatementVerdict:
 
     def holds_under(self, method: str | None) -> bool:
         """Return whether the effect is certain for a table with this partitioning method."""
-        return self.needs != "no list" or method in NOT_LIST
+        return self.needs != "no list" or method in _NOT_LIST
+
+    def removes_under(self, method: str | None) -> bool:
+        """Return whether the statement may remove rows of a table with this partitioning method, but does
+        nothing else to them.
+        """
+        return self.rows == "removed" or (self.needs == "place for all" and method not in _WHOLE)
 
     def get_effect(self, *, same_definition: bool) -> str | None:
         """Return "kept" if rows and values are known to be unchanged, otherwise None."""
@@ -137,8 +147,8 @@ def _judge_alter(names: tuple[TableName, ...], statement: Statement) -> tuple[St
     found = [action.rule for action in alter.actions]
     if len(found) == 1 and found[0].rows == "removed":
         return _judge_removal(names)
-    # Together with another action, which no server allows today, what remains is not known to be followed.
-    found = [each._replace(rows="emptied") if each.rows == "removed" else each for each in found]
+    if len(found) > 1:
+        found = [_join_action(each) for each in found]
     verdict = StatementVerdict(names[0], found[0].rows, found[0].definition, found[0].needs)
     for each in found[1:]:
         verdict = _merge_verdicts(verdict, StatementVerdict(names[0], each.rows, each.definition, each.needs))
@@ -151,6 +161,15 @@ def _judge_alter(names: tuple[TableName, ...], statement: Statement) -> tuple[St
     if "CONVERT TABLE" in {each.words for each in found}:  # it is a partition from now on
         others = [StatementVerdict(each.table, "gone", "changed") for each in others]
     return first, *others
+
+
+def _join_action(rule: ActionRule) -> ActionRule:
+    """Return the effects of an action together with others. No server allows that today for one that may
+    remove rows, so what remains is not known to be followed.
+    """
+    if rule.needs == "place for all":
+        return rule._replace(rows="unknown", needs="")
+    return rule._replace(rows="emptied") if rule.rows == "removed" else rule
 
 
 def _judge_removal(names: tuple[TableName, ...]) -> tuple[StatementVerdict, ...]:

@@ -115,7 +115,16 @@ def test_a_new_table_begins_with_its_definition() -> None:
 
 @pytest.mark.parametrize("kind", ["LIST", "LIST COLUMNS", None, "SYSTEM_TIME"])
 def test_partition_maintenance_stops_where_the_kind_is_not_known_to_keep_rows(kind: str | None) -> None:
-    assert Stage(kind=kind).carry_out("ALTER TABLE t REBUILD PARTITION p0") == {T: "rows-replaced"}
+    assert Stage(kind=kind).carry_out("ALTER TABLE t OPTIMIZE PARTITION p0") == {T: "rows-replaced"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "op"), [("HASH", "m"), ("RANGE MAXVALUE", "m"), ("RANGE", "p"), ("LIST", "p"), (None, "p")]
+)
+def test_rebuilt_partition_is_a_debt_where_a_row_may_have_no_partition(kind: str | None, op: str) -> None:
+    stage = Stage(kind=kind)
+    assert stage.carry_out("ALTER TABLE t REBUILD PARTITION p0") == {}
+    assert [event.op for event in stage.writer.events()] == [op]
 
 
 def test_a_table_that_a_statement_makes_unfit_stops() -> None:

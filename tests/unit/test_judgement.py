@@ -109,9 +109,34 @@ def test_values_that_change_without_events(sql: str, same: bool, other: bool) ->
         assert verdicts(sql)[T].get_effect(same_definition=False) is None
 
 
-@pytest.mark.parametrize("actions", ["REBUILD PARTITION p0, FORCE", "FORCE, REBUILD PARTITION p0"])
+@pytest.mark.parametrize("actions", ["OPTIMIZE PARTITION p0, FORCE", "FORCE, OPTIMIZE PARTITION p0"])
 def test_one_action_that_a_list_may_not_have_is_enough(actions: str) -> None:
     assert verdicts(f"ALTER TABLE t {actions}")[T].needs == "no list"
+
+
+_WITHOUT_PLACE = ["RANGE", "RANGE COLUMNS", "LIST", None]
+
+
+@pytest.mark.parametrize(
+    ("action", "methods"),
+    [
+        ("REBUILD PARTITION p0", _WITHOUT_PLACE),
+        ("REORGANIZE PARTITION p INTO (PARTITION p VALUES LESS THAN (9))", _WITHOUT_PLACE),
+        ("REORGANIZE PARTITION p INTO (PARTITION p VALUES LESS THAN (9, MAXVALUE))", _WITHOUT_PLACE),
+        ("REORGANIZE PARTITION p INTO (PARTITION p VALUES LESS THAN (MAXVALUE))", []),
+        ("REORGANIZE PARTITION", []),
+        ("COALESCE PARTITION 1", []),
+    ],
+)  # fmt: skip
+def test_rows_without_a_partition_may_be_removed(action: str, methods: list[str | None]) -> None:
+    verdict = verdicts(f"ALTER TABLE t {action}")[T]
+    known = [*_WITHOUT_PLACE, "", "RANGE MAXVALUE", "RANGE COLUMNS MAXVALUE", "HASH", "KEY"]
+    assert [each for each in known if verdict.removes_under(each)] == methods
+
+
+@pytest.mark.parametrize("actions", ["REBUILD PARTITION p0, ADD INDEX (a)", "FORCE, REBUILD PARTITION p0"])
+def test_an_action_that_may_remove_rows_is_not_followed_with_others(actions: str) -> None:
+    assert verdicts(f"ALTER TABLE t {actions}")[T].must_stop(same_definition=True)
 
 
 def test_only_what_is_known_has_kept_rows() -> None:

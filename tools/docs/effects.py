@@ -99,6 +99,14 @@ def _statement(sql: str) -> DocumentedEffect:
         return DocumentedEffect(
             sql, "by policy", "keeps every row and value if the definition stays the same"
         )
+    if verdict.needs == "place for all":
+        return DocumentedEffect(
+            sql,
+            "nothing",
+            "a `p` event, unless each value has a partition (HASH, KEY, RANGE with MAXVALUE): a row that "
+            "EXCHANGE … WITHOUT VALIDATION has left in a wrong partition may be removed ([statements on "
+            "partitions](../reference/partition-statements.md))",
+        )
     if verdict.needs == "no list":
         return DocumentedEffect(
             sql, "nothing", "of a table partitioned by RANGE, HASH or KEY; any other stops"

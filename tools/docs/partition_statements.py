@@ -42,6 +42,10 @@ _LIST = "(PARTITION p0 VALUES IN (0), PARTITION p1 VALUES IN (1, 2))"
 NONE = Partitioning("none", "", "")
 RANGE = Partitioning("RANGE", "RANGE", f"PARTITION BY RANGE (id) {_RANGE}")
 RANGES = (RANGE, Partitioning("RANGE COLUMNS", "RANGE COLUMNS", f"PARTITION BY RANGE COLUMNS (id) {_RANGE}"))
+OPEN = Partitioning(
+    "RANGE with MAXVALUE", "RANGE MAXVALUE",
+    f"PARTITION BY RANGE (id) {_RANGE[:-1]}, PARTITION pm VALUES LESS THAN MAXVALUE)",
+)  # fmt: skip
 SUB = Partitioning(
     "RANGE with subpartitions", "RANGE", f"PARTITION BY RANGE (id) SUBPARTITION BY HASH (id) {_SUBPARTITIONS}"
 )
@@ -55,7 +59,7 @@ KEYS = tuple(
     for method in ("KEY", "LINEAR KEY")
 )
 ALL_BUT_SUB = (*RANGES, LIST, *HASHES, *KEYS)
-ALL = (*RANGES, SUB, LIST, *HASHES, *KEYS)
+ALL = (*RANGES, OPEN, SUB, LIST, *HASHES, *KEYS)
 
 OtherTable = Literal["none", "existing", "created"]
 """Whether a statement names a second table, `x`, and whether that is there before."""
@@ -75,7 +79,7 @@ _on_mariadb = partial(PartitionStatement, server="mariadb")
 _with_other = partial(PartitionStatement, other="existing")
 
 STATEMENTS: tuple[PartitionStatement, ...] = (
-    PartitionStatement("DROP PARTITION p0", (*RANGES, SUB, LIST)),
+    PartitionStatement("DROP PARTITION p0", (*RANGES, OPEN, SUB, LIST)),
     PartitionStatement("TRUNCATE PARTITION p0", ALL),
     PartitionStatement("TRUNCATE PARTITION ALL", ALL),
     PartitionStatement("TRUNCATE PARTITION p0s0", (SUB,), "mysql"),
@@ -91,10 +95,15 @@ STATEMENTS: tuple[PartitionStatement, ...] = (
     PartitionStatement(
         "REORGANIZE PARTITION p0 INTO (PARTITION a VALUES LESS THAN (50), "
         "PARTITION b VALUES LESS THAN (100))",
-        (*RANGES, SUB),
+        (*RANGES, OPEN, SUB),
     ),
     PartitionStatement(
-        "REORGANIZE PARTITION p0, p1 INTO (PARTITION p VALUES LESS THAN (300))", (*RANGES, SUB)
+        "REORGANIZE PARTITION p0, p1 INTO (PARTITION p VALUES LESS THAN (300))", (*RANGES, OPEN, SUB)
+    ),
+    PartitionStatement(
+        "REORGANIZE PARTITION pm INTO (PARTITION p2 VALUES LESS THAN (400), "
+        "PARTITION pm VALUES LESS THAN MAXVALUE)",
+        (OPEN,),
     ),
     PartitionStatement(
         "REORGANIZE PARTITION p1 INTO (PARTITION a VALUES IN (1), PARTITION b VALUES IN (2))", (LIST,)
@@ -133,7 +142,7 @@ class StatementRow(NamedTuple):
     @property
     def effect(self) -> Effect:
         verdict = self.verdicts["t"]
-        if verdict.rows == "removed":
+        if verdict.removes_under(self.kind.method):
             return "removes"
         if verdict.must_stop(same_definition=True) or not verdict.holds_under(self.kind.method):
             return "may change"

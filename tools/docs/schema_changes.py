@@ -291,7 +291,7 @@ STATEMENTS: tuple[Statement, ...] = (
     _parted(
         "ALTER TABLE t REORGANIZE PARTITION p1 INTO (PARTITION p1 VALUES LESS THAN (50), "
         "PARTITION p2 VALUES LESS THAN (1000))",
-        effect="kept", columns=_of(),
+        removes=True,
     ),
     _parted("ALTER TABLE t REMOVE PARTITIONING", effect="kept", columns=_of()),
     _parted("ALTER TABLE t TRUNCATE PARTITION p0", removes=True),
