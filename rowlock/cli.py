@@ -274,6 +274,7 @@ def status(config_file: Path, output: str, watch: bool) -> None:
 
 def _show_status(reader: Any, output: str, *, repeats: bool) -> bool:
     """Print the status and return whether all runs. `repeats`: on a terminal, it replaces the one before."""
+    from rowlock.commands.slot_lines import format_slot_lines
     from rowlock.commands.tables import (
         build_running_copies_table,
         build_sources_table,
@@ -296,7 +297,7 @@ def _show_status(reader: Any, output: str, *, repeats: bool) -> bool:
     for table in (build_stops_table(seen), build_running_copies_table(seen)):
         if table is not None:
             out.print(table)
-    for line in format_version_lines(seen.versions):
+    for line in (*format_slot_lines(seen.slots), *format_version_lines(seen.versions)):
         click.echo(line)
     for problem in seen.problems:
         click.echo(f"rowlock: {problem}", err=True)

@@ -20,6 +20,7 @@ from coordinator.core import messages as core
 from coordinator.core.messages import PROTOCOL_VERSION, Header, Liveness, UnitStatus
 from coordinator.transport import wire
 from coordinator.transport.events import LeaderInfo
+from schemas.slots import SlotReport
 from schemas.units import OldestAgents, UnitOperation, UnitPhase, UnitProgress
 
 FOLDER = Path(__file__).parent / "golden" / "wire" / f"v{PROTOCOL_VERSION}"
@@ -49,6 +50,7 @@ MESSAGES: Mapping[str, wire.FromAgent | wire.FromLeader] = {
         Liveness.ALIVE,
         CONFIG,
         core.FileAnswer(18, "", ("c.yaml:3: wrong",)),
+        SlotReport(2, 4, 180, 2, {"host-b": "ModuleNotFoundError: No module named 'consumer'"}),
     ),
     "dispatch-response": core.DispatchResponse(HEADER, "agent-1", 17, STATUSES[0], UnitOperation.START),
     "dispatch-response-unasked": core.DispatchResponse(HEADER, "agent-1", 0, STATUSES[1]),

@@ -193,7 +193,9 @@ class ApplyProcess:
             end_with_java(spark.java, stop, os._exit)
             self._lines.write(_encode_ready_line(seconds))
             config = self._config
-            self._spark_slots = SparkSlots(self._pool, spark, config.spark, config.state_dir, stop)
+            self._spark_slots = SparkSlots(
+                self._pool, spark, config.spark, config.state_dir, stop, lines=self._lines
+            )
             self._spark_slots.run()
 
     def _read_instructions(self, stop: threading.Event) -> None:

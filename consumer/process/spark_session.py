@@ -66,6 +66,15 @@ class Spark:
         """Start a query that carries a slot. See SlotQuery."""
         return SlotQuery(self._session, task, versions, folder)
 
+    def count_cores(self) -> int | None:
+        """Return how many tasks can run at once on the executors that Spark has; None: it does not say."""
+        try:
+            context = self._session.sparkContext._jsc.sc()
+            profile = context.resourceProfileManager().defaultResourceProfile()
+            return int(context.maxNumConcurrentTasks(profile))
+        except Exception:  # noqa: BLE001  # not an interface of Spark, and only part of a message
+            return None
+
     def stop(self) -> None:
         self._session.stop()
 

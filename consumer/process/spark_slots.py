@@ -1,4 +1,6 @@
-"""Keeps the slots in Spark's tasks running: starts a query for each, and again when it has ended."""
+"""Keeps the slots in Spark's tasks running: starts a query for each, and again when it has ended; reports how
+many are open.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from consumer.reporting.protocol import LineWriter
+from consumer.reporting.slot_lines import SlotLines
 from consumer.slots.certificate import make_certificate
 from consumer.slots.channel import SlotServer
 from consumer.slots.pool import SlotPool
@@ -38,10 +42,17 @@ class SparkSlots:
     """The slots in Spark's tasks, and the server of their streams. `stop`: set when the process ends."""
 
     def __init__(
-        self, pool: SlotPool, spark: Spark, config: SparkConfig, folder: Path, stop: threading.Event
+        self,
+        pool: SlotPool,
+        spark: Spark,
+        config: SparkConfig,
+        folder: Path,
+        stop: threading.Event,
+        *,
+        lines: LineWriter,
     ) -> None:
-        """`folder`: of this process, for the token of a local master, and checkpoints."""
-        self._spark, self._stop, self._folder = spark, stop, folder.resolve() / "slots"
+        """`folder`: of this process, for the token of a local master, and checkpoints. `lines`: stdout."""
+        self._pool, self._spark, self._stop, self._folder = pool, spark, stop, folder.resolve() / "slots"
         self._folder.mkdir(parents=True, exist_ok=True)
         self._versions = collect_versions()
         certificate, driver = make_certificate(), config.driver
@@ -56,6 +67,7 @@ class SparkSlots:
         }
         self._queries: dict[int, SlotQuery] = {}
         self._backoffs = dict.fromkeys(self._tasks, RESTART_BACKOFF)
+        self._slot_lines = SlotLines(len(self._tasks), lines, spark.count_cores)
 
     def _make_token(self) -> Path:
         """Return the file with a new token, which slots on this machine can read."""
@@ -69,6 +81,7 @@ class SparkSlots:
         while not self._stop.is_set():
             for number in self._tasks:
                 self._start_if_ended(number, time.monotonic())
+            self._slot_lines.write_changes(self._pool.count_open(), time.monotonic())
             self._stop.wait(LOOK_S)
 
     def _start_if_ended(self, number: int, now: float) -> None:
@@ -81,6 +94,7 @@ class SparkSlots:
             if query is not None:
                 host, error = query.explain_end()
                 log.warning("slot's query failed", slot=number, host=host, error=error)
+                self._slot_lines.note_failure(host, error)
                 self._backoffs[number] = backoff = backoff.with_failure(now)
                 query.stop()
                 del self._queries[number]
@@ -89,7 +103,9 @@ class SparkSlots:
                     self._tasks[number], self._versions, self._folder
                 )
         except Exception as fault:  # noqa: BLE001  # see above
-            log.warning("slot not started", slot=number, error=find_cause(str(fault).splitlines()))
+            cause = find_cause(str(fault).splitlines())
+            log.warning("slot not started", slot=number, error=cause)
+            self._slot_lines.note_failure("", cause)
             self._backoffs[number] = backoff.with_failure(now)
 
     def close(self) -> None:

@@ -4,7 +4,7 @@
 displaced,commit_ts_ms,lanes,message?,left?}},"applied":N}` at most once a second and only when something
 changed;
 `{"kind":"problem","pipeline":P,"what":…,"why":…}` for each problem. `{"kind":"ready",…}`, once Spark is up,
-is written by consumer.process.instructions.
+is written by consumer.process.instructions, `{"kind":"slots",…}` by consumer.reporting.slot_lines.
 """
 
 from __future__ import annotations

@@ -192,6 +192,11 @@ class SlotPool:
             self._carry_out(self._plan.open_slot(number))
             return number
 
+    def count_open(self) -> int:
+        """Return the number of open slots in Spark's tasks."""
+        with self._mutex:
+            return len(self._slots.keys() - {OWN})
+
     def lose_slot(self, number: int) -> None:
         """Take the units away from a slot whose stream has ended."""
         with self._mutex:

@@ -24,6 +24,7 @@ from coordinator.core.agent_unit import AgentUnit, PrepareWorker, RemoveWorker, 
 from coordinator.core.messages import ConfigVersion, Down, FileAnswer
 from coordinator.transport.client import HeartbeatClient, Security
 from schemas.problems import Problem, encode_problem
+from schemas.slots import SlotReport
 from schemas.units import OldestAgents, UnitPhase, UnitProgress, WorkerEnded, WorkerEvent
 
 _log = structlog.get_logger(__name__)
@@ -94,6 +95,7 @@ class AgentShell:
     The client has to pass incoming messages to `receive`, and should call `on_stream_opened` when it has
     a new stream. `patience`: seconds that workers have to end after a shutdown before they are closed.
     `version`: of rowlock. `on_oldest_agents`: called, soon to return, when the oldest agents are others.
+    `get_slots()`: what the apply process reports of its slots in Spark; never waits.
     """
 
     def __init__(
@@ -108,7 +110,9 @@ class AgentShell:
         file: ConfigFile | None = None,
         version: str = "",
         on_oldest_agents: Callable[[OldestAgents], None] = lambda oldest: None,
+        get_slots: Callable[[], SlotReport | None] = lambda: None,
     ) -> None:
+        self._get_slots = get_slots
         self._client, self._clock, self._patience, self._file = client, clock, patience, file
         self._on_oldest_agents = on_oldest_agents
         held = None if file is None else FollowedConfiguration(ConfigVersion(file.digest))
@@ -132,11 +136,13 @@ class AgentShell:
         file: ConfigFile | None = None,
         version: str = "",
         on_oldest_agents: Callable[[OldestAgents], None] = lambda oldest: None,
+        get_slots: Callable[[], SlotReport | None] = lambda: None,
     ) -> AgentShell:
         """Return an agent with a client of its own.
 
         `peers`: every coordinator's "host:port". `system`: the Kafka prefix. `token`: authenticates the
-        agent if it has no certificate. `file`: its configuration; None: it reports none.
+        agent if it has no certificate. `file`: its configuration; None: it reports none. `get_slots`: as
+        above.
         """
         client = HeartbeatClient(
             name,
@@ -148,7 +154,10 @@ class AgentShell:
             system=system,
             token=token,
         )
-        agent = cls(name, client, workers, file=file, version=version, on_oldest_agents=on_oldest_agents)
+        agent = cls(
+            name, client, workers, file=file, version=version, on_oldest_agents=on_oldest_agents,
+            get_slots=get_slots,
+        )  # fmt: skip
         return agent
 
     def receive(self, message: Down) -> None:
@@ -212,7 +221,7 @@ class AgentShell:
         except queue.Empty:
             pass
         if self._clock() >= due:
-            self._step_core(core.AgentTick())
+            self._step_core(core.AgentTick(self._get_slots()))
 
     def _handle_event(self, event: core.AgentEvent | None) -> None:
         if event is None:
@@ -243,7 +252,7 @@ class AgentShell:
     def _make_heartbeat_due(self) -> None:
         """Send the next heartbeat now."""
         self._state.times.make_heartbeat_due(self._clock())
-        self._step_core(core.AgentTick())
+        self._step_core(core.AgentTick(self._get_slots()))
 
     def _end_when_due(self, stop: bool) -> None:
         """Shut down once when asked to, or when no coordinator will serve this agent any more. Close workers

@@ -36,6 +36,7 @@ from coordinator.core.messages import (
     UnitStatus,
     Up,
 )
+from schemas.slots import SlotReport
 from schemas.units import OldestAgents, UnitOperation, UnitPhase, WorkerEvent
 
 
@@ -54,6 +55,8 @@ class AgentState:
     units: HeldUnits = field(default_factory=HeldUnits)
     oldest: OldestAgents | None = None
     """The oldest agents, as a leader last reported them."""
+    slots: SlotReport | None = None
+    """The slots of the apply process in Spark; None: not known."""
     liveness: Liveness = Liveness.ALIVE
     ending: str | None = None
     """Why the agent is shutting down; None while it runs."""
@@ -64,6 +67,10 @@ class AgentState:
         """Keep the oldest agents, and return whether they are others than before."""
         is_new, self.oldest = oldest != self.oldest, oldest
         return is_new
+
+    def note_slots(self, slots: SlotReport | None) -> None:
+        """Report these slots with each heartbeat."""
+        self.slots = slots
 
     def drain(self) -> None:
         """Ask for the units to be moved to other agents, for good."""
@@ -92,6 +99,9 @@ class AgentTick:
     """Time has passed. The shell sends this event no later than at the time that `compute_next_wakeup`
     returns.
     """
+
+    slots: SlotReport | None = None
+    """What the apply process reports of its slots in Spark; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +188,8 @@ def step_agent(state: AgentState, event: AgentEvent, now: float) -> tuple[AgentS
             _receive_message(state, message, now, out)
         case WorkerEventReceived(unit, worker_event):
             _handle_worker_event(state, unit, worker_event, now, out)
-        case AgentTick():
+        case AgentTick(slots):
+            state.note_slots(slots)
             _handle_tick(state, now, out)
         case DrainSelf():
             state.drain()
@@ -359,7 +370,8 @@ def _send_heartbeat(state: AgentState, now: float, out: list[AgentEffect]) -> No
         return
     config = _get_config_version(state)
     file = state.configuration.file if state.configuration is not None else None
-    out.append(SendUp(Heartbeat(header, state.name, now, statuses, state.liveness, config, file)))
+    beat = Heartbeat(header, state.name, now, statuses, state.liveness, config, file, state.slots)
+    out.append(SendUp(beat))
 
 
 def _begin_shutdown(state: AgentState, why: str, now: float, out: list[AgentEffect]) -> None:

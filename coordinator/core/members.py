@@ -17,7 +17,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum
 
+import msgspec
+
 from coordinator.core.messages import ConfigVersion, FileAnswer, Heartbeat, Liveness, Sync
+from schemas.slots import SlotReport, limit_failures
 from schemas.units import OldestAgents
 from schemas.versions import parse_version
 
@@ -59,6 +62,8 @@ class Member:
     """The content of its configuration file when it was last asked."""
     version: str = ""
     """Its version of rowlock; "": not reported yet, or older than 0.1.0."""
+    slots: SlotReport | None = None
+    """The slots of its apply process in Spark; None: not known."""
 
     @property
     def leaving(self) -> bool:
@@ -99,8 +104,15 @@ def update_from_heartbeat(member: Member, message: Sync | Heartbeat) -> Member:
     echo = max(message.sent, member.echo)
     member = replace(member, echo=echo, liveness=worse, config=message.config)
     if isinstance(message, Heartbeat):
-        return replace(member, file=message.file)
+        return replace(member, file=message.file, slots=_limit_slots(message.slots))
     return replace(member, version=message.version[:LONGEST_VERSION])
+
+
+def _limit_slots(slots: SlotReport | None) -> SlotReport | None:
+    """Return what is kept of an agent's slots, because an agent may report long texts."""
+    if slots is None or not slots.failures:
+        return slots
+    return msgspec.structs.replace(slots, failures=limit_failures(slots.failures))
 
 
 def expire_member(member: Member, now: float, silence: float) -> Member | None:

@@ -23,6 +23,7 @@ from typing import Annotated
 
 import msgspec
 
+from schemas.slots import SlotReport
 from schemas.units import Int64, OldestAgents, UnitOperation, UnitPhase, UnitProgress
 
 #: The version of the protocol. Both sides refuse another one. A change that older readers can ignore
@@ -142,6 +143,8 @@ class Heartbeat(WireMessage, frozen=True):
     """The configuration under which the agent runs units that it is given from now on."""
     file: FileAnswer | None = None
     """The answer to the last question about its file."""
+    slots: SlotReport | None = None
+    """The slots of its apply process in Spark; None: not known."""
 
 
 class HeartbeatResponse(WireMessage, frozen=True):

@@ -47,6 +47,33 @@ class Leader(Answer):
     )
 
 
+class AgentSlots(Answer):
+    """The slots of an agent in Spark's tasks, which apply its units. That of the apply process does not
+    count."""
+
+    open: int = Field(
+        serialization_alias="open", description="Slots whose tasks run and have contact with the agent."
+    )
+    wanted: int = Field(
+        serialization_alias="wanted",
+        description="Slots that there should be: `spark.slots`, or the N of `local[N]`.",
+    )
+    short_s: int = Field(
+        serialization_alias="short_s",
+        description="Seconds for which fewer have been open than wanted; 0: all are open.",
+    )
+    cores: int | None = Field(
+        serialization_alias="cores",
+        description="Number of tasks that Spark's executors can run at once; null: all slots are open, or "
+        "it is not known.",
+    )
+    failures: dict[str, str] = Field(
+        serialization_alias="failures",
+        description="The last failure of a slot by host, since slots are missing. The name is empty if Spark "
+        "names no host.",
+    )
+
+
 class Agent(Answer):
     """A process that runs units."""
 
@@ -105,6 +132,11 @@ class Agent(Answer):
         serialization_alias="version",
         description="Its version of rowlock, which its capture and apply processes have as well; empty: no "
         "message in this term yet, or a version before 0.1.0.",
+    )
+    slots: AgentSlots | None = Field(
+        serialization_alias="slots",
+        description="Its slots in Spark; null: not known, because it has no pipeline, Spark or its tasks "
+        "have been starting for less than 30 seconds, or the version is before 0.3.0.",
     )
 
 

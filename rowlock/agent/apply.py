@@ -156,6 +156,7 @@ class ApplyWorker:
             if self._number != number:
                 return
             self._process = None
+            self._figures.forget_slots()
             if self._closing.is_set() and code == 0:
                 return
             self._end_lost_units(self._error or f"the apply process ended with code {code}")
@@ -198,4 +199,9 @@ class ApplyWorker:
         else:
             if line.get("kind") == "status":
                 self._figures.record_status(line)
+            if line.get("kind") == "slots":
+                self._figures.record_slots(line)
+                has_all = line["open"] >= line["wanted"]
+                log, event = (_LOG.info, "all slots open") if has_all else (_LOG.warning, "slots missing")
+                log(event, open=line["open"], wanted=line["wanted"], failures=line["failures"])
             _LOG.debug("status of a process", child="apply", status=line)

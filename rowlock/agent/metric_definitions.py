@@ -32,6 +32,14 @@ STARTS = MetricDefinition(
     "each source that it captures (`capture`). The first start counts, too.",
     ("kind", "source"),
 )
+SLOTS = MetricDefinition(
+    "rowlock_slots",
+    "gauge",
+    "Slots of the agent in Spark's tasks: `open`, and `wanted`. There is no value before all are open, or "
+    "some are missing for 30 seconds. While some are missing, the others or the apply process itself apply "
+    "the units.",
+    ("state",),
+)
 CAPTURED_ROWS = MetricDefinition(
     "rowlock_captured_rows_total",
     "counter",
@@ -200,7 +208,7 @@ LOCK_CHAIN = MetricDefinition(
 )
 
 AGENT_METRICS = (
-    BUILD_INFO, HELD_UNITS, LEASE_END, UNIT_APPLIED_TO, STARTS, CAPTURED_ROWS, DELIVERY_FAILURES,
+    BUILD_INFO, HELD_UNITS, LEASE_END, UNIT_APPLIED_TO, STARTS, SLOTS, CAPTURED_ROWS, DELIVERY_FAILURES,
     CAPTURE_HEARD, CAPTURE_FINISHED, SNAPSHOTS, TABLE_STOPPED, COPIES, COPY_ROWS, COPY_ESTIMATE,
     REMOVED_ROWS, RETENTION, HEADROOM_END, BACKLOG_EVENTS,
     TRANSACTION_SECONDS, VISIBLE_SECONDS, APPLIED_EVENTS, APPLIED_ROWS, QUARANTINED, OPEN_QUARANTINE,

@@ -46,6 +46,7 @@ from rowlock.agent.metric_definitions import (
     REMOVED_ROWS,
     RESOLVED,
     RETENTION,
+    SLOTS,
     SNAPSHOTS,
     STARTS,
     TABLE_STOPPED,
@@ -88,6 +89,9 @@ class AgentNumbers:
         yield from self._read_held()
         for process, count in sorted(self.reported.list_starts().items()):
             yield STARTS, process, count
+        if (slots := self.reported.get_slots()) is not None:
+            yield SLOTS, ("open",), slots.open
+            yield SLOTS, ("wanted",), slots.wanted
         yield from self._read_captured()
         yield from self._read_headroom()
         yield from self._read_applied()

@@ -17,6 +17,7 @@ import msgspec
 
 from consumer.attempt.reports import NO_FIGURES, LaneFigures
 from consumer.units.supervision import WatchedUnit
+from schemas.slots import SlotReport
 
 
 class CopyProgress(msgspec.Struct, frozen=True):
@@ -142,15 +143,19 @@ class _UnitFigures:
 class ReportedFigures:
     """All figures that the processes of one agent have reported. Its methods may be called in any thread.
 
-    `wall`: seconds since 1970.
+    `wall`: seconds since 1970. `clock`: seconds of a clock that is never set.
     """
 
-    def __init__(self, wall: Callable[[], float] = time.time) -> None:
-        self._wall = wall
+    def __init__(
+        self, wall: Callable[[], float] = time.time, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._wall, self._clock = wall, clock
         self._mutex = threading.Lock()
         self._starts: Counter[tuple[str, str]] = Counter()
         self._sources: dict[str, CapturedFigures] = {}
         self._units: dict[tuple[str, str], _UnitFigures] = {}
+        self._slots: tuple[SlotReport, float] | None = None
+        """The last report of the apply process, and when it arrived."""
 
     # what is reported
 
@@ -189,6 +194,16 @@ class ReportedFigures:
             for unit in self._units.values():
                 unit.end_unit()
 
+    def record_slots(self, line: dict[str, Any]) -> None:
+        """Record a line `slots` of the apply process."""
+        with self._mutex:
+            self._slots = msgspec.convert(line, SlotReport), self._clock()
+
+    def forget_slots(self) -> None:
+        """Forget the slots of the apply process, which has ended."""
+        with self._mutex:
+            self._slots = None
+
     def begin_unit(self, pipeline: str, topic: str) -> None:
         """Record that an apply unit is being prepared. Its counts are reported from now on: Prometheus sees
         no increase in the first value of a series.
@@ -220,6 +235,17 @@ class ReportedFigures:
         """Return source → its figures."""
         with self._mutex:
             return {name: _copy_figures(figures) for name, figures in sorted(self._sources.items())}
+
+    def get_slots(self) -> SlotReport | None:
+        """Return how many slots in Spark are open now; None: the apply process has not reported it yet."""
+        with self._mutex:
+            if self._slots is None:
+                return None
+            report, heard_at = self._slots
+            if not report.is_short:
+                return report
+            elapsed_s = int(self._clock() - heard_at)
+            return msgspec.structs.replace(report, short_s=report.short_s + elapsed_s)
 
     def list_topics(self) -> Mapping[tuple[str, str], AppliedFigures]:
         """Return (pipeline, topic) → its figures."""

@@ -161,6 +161,7 @@ def run_agent(config: Config, name: str, peers: Sequence[str], *, end_on_refusal
             name, peers, workers,
             security=security, system=config.kafka.prefix, token=token, file=file, version=__version__,
             on_oldest_agents=workers.use_oldest_agents,
+            get_slots=workers.figures.get_slots,
         )  # fmt: skip
         with (
             _serve_metrics(config, workers, agent, file),

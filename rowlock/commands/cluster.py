@@ -263,8 +263,13 @@ def agents_list(config_file: Path, output: str) -> None:
     with _open_client(read_config(config_file)) as leader:
         rows = leader.get("/v1/agents")["agents"]
     from rowlock.commands.cluster_tables import build_agents_table
+    from rowlock.commands.slot_lines import format_slot_lines
+    from rowlock.inspect.observed.slots import read_agent_slots
 
     _show_rows("agents", rows, output, lambda: build_agents_table(rows))
+    if output == "table":
+        for line in format_slot_lines(read_agent_slots(rows)):
+            click.echo(line)
 
 
 @agents.command("drain")

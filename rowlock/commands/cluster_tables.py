@@ -47,7 +47,7 @@ def _format_agent(unit: ClusterRow) -> str:
 
 
 def build_agents_table(agents: Sequence[ClusterRow]) -> Table:
-    table = make_table("agent", "state", "units", "rows/s", "last heard", "epoch", "version")
+    table = make_table("agent", "state", "units", "rows/s", "last heard", "epoch", "slots", "version")
     for agent in agents:
         state = "draining" if agent["draining"] else agent["liveness"]
         shown = (
@@ -59,9 +59,15 @@ def build_agents_table(agents: Sequence[ClusterRow]) -> Table:
         shown += "" if agent["in_force"] else f", another configuration ({agent['configuration']}): no units"
         cells = (agent["name"], shown, str(agent["units"]), f"{agent['rows_per_s']:,}")
         version = read_agent_version(agent) or UNKNOWN_VERSION
-        more = (f"{format_duration(agent['last_heard_s'])} ago", str(agent["agent_epoch"]), version)
+        heard = f"{format_duration(agent['last_heard_s'])} ago"
+        more = (heard, str(agent["agent_epoch"]), _format_slots(agent), version)
         table.add_row(*map(escape_markup, (*cells, *more)))
     return table
+
+
+def _format_slots(agent: ClusterRow) -> str:
+    slots = agent.get("slots")  # a leader before 0.3.0 knows none
+    return "–" if slots is None else f"{slots['open']} of {slots['wanted']}"
 
 
 def _describe_backoff(agent: ClusterRow) -> str:

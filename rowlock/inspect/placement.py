@@ -17,6 +17,7 @@ from coordinator.control.topic import build_control_topic_name
 from rowlock.coordinator.control_view import ControlView, find_leader
 from rowlock.coordinator.leader_client import FoundLeader, LeaderClient
 from rowlock.errors import CommandError, NoListenerError
+from rowlock.inspect.observed.slots import AgentSlotReport, read_agent_slots
 from rowlock.inspect.observed.versions import ProcessVersion, process_versions
 from schemas.config.model import Config
 
@@ -43,6 +44,8 @@ class Placement:
     """
     versions: tuple[ProcessVersion, ...] = ()
     """The versions of the leader and its agents."""
+    slots: tuple[AgentSlotReport, ...] = ()
+    """The slots of agents in Spark, as far as they are known."""
     rest: str = ""
     """The REST address of the leader that has answered; "": none has."""
 
@@ -89,7 +92,8 @@ class PlacementReader:
             return Placement(problem=why, known=is_refused)
         versions = process_versions(candidate.name, answers.leader, answers.agents)
         units = {str(row["unit"]): row for row in answers.units}
-        return Placement(units, versions=versions, rest=candidate.rest)
+        slots = read_agent_slots(answers.agents)
+        return Placement(units, versions=versions, slots=slots, rest=candidate.rest)
 
     def _fetch_answers(self, rest: str) -> LeaderAnswers:
         if self._leader is None or self._leader[0] != rest:

@@ -21,6 +21,7 @@ from rowlock.errors import CommandError
 from rowlock.inspect.checks.emptied_kafka import yield_emptied_kafka_findings
 from rowlock.inspect.observed.applied import AppliedReader, AppliedUnit
 from rowlock.inspect.observed.first_copy_reader import FirstCopyList, FirstCopyReader
+from rowlock.inspect.observed.slots import AgentSlotReport
 from rowlock.inspect.observed.source_status import (
     LEFT_OUT,
     NOT_RUNNING_TEXT,
@@ -96,6 +97,8 @@ class Status(msgspec.Struct, frozen=True):
     units: tuple[ApplyUnitStatus, ...] = msgspec.field(name="units", default=())
     problems: tuple[str, ...] = msgspec.field(name="problems", default=())
     versions: tuple[ProcessVersion, ...] = msgspec.field(name="versions", default=())
+    slots: tuple[AgentSlotReport, ...] = msgspec.field(name="slots", default=())
+    """They are no part of `healthy`: units go on in fewer slots."""
 
     @property
     def healthy(self) -> bool:
@@ -236,6 +239,7 @@ class StatusReader:
             ordered,
             tuple(dict.fromkeys(problems)),  # of a target there may be two
             placement.versions,
+            placement.slots,
         )
 
     def _read_watermark(self, name: str) -> Watermark | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from coordinator.server.operators.copies import CopyRow
+from rowlock.commands.slot_lines import format_slot_lines
 from rowlock.inspect.observed.first_copy_reader import FirstCopyList
 from rowlock.inspect.observed.source_status import SourceStatus
 from rowlock.inspect.placement import Placement, PlacementRow
@@ -151,7 +152,10 @@ def compute_figures(seen: LiveSnapshot, now_ms: int) -> LiveFigures:
         first_copies=reading.first_copies,
         troubles=_list_troubles(reading),
         slow=_list_slow_tables(apply_units, reading.time_ms),
-        problems=() if seen.held is None else seen.held.problems,
+        problems=(
+            *format_slot_lines(reading.placement.slots),
+            *(() if seen.held is None else seen.held.problems),
+        ),
         rest=reading.placement.rest,
         silence=silence,
     )

@@ -69,6 +69,7 @@ MODULES = {
     "consumer/ordering/model.py": "rowlock_quarantine",
     "consumer/process/instructions.py": "apply-lines",
     "consumer/reporting/protocol.py": "unit-command, unit-line",
+    "consumer/reporting/slot_lines.py": "apply-lines",
     "consumer/reporting/status_lines.py": "apply-lines",
     "consumer/slots/messages.py": _SLOTS,
     "consumer/slots/pipeline.py": _SLOTS,

@@ -13,11 +13,13 @@ import msgspec
 from consumer.attempt.spec import _KnownTable
 from consumer.process.instructions import _encode_ready_line, _encode_slow_line
 from consumer.reporting.protocol import LineWriter, decode_command, encode_unit_event
+from consumer.reporting.slot_lines import encode_slot_line
 from consumer.reporting.status_lines import StatusWriter
 from consumer.units.supervision import WatchedUnit
 from producer.main import _report_failure, _report_trouble, _report_watermark
 from schemas.config.changes.text import ConfigText
 from schemas.problems import Problem
+from schemas.slots import SlotReport
 from schemas.units import (
     CaptureCommand,
     PrepareProgress,
@@ -51,6 +53,15 @@ def _status(unit: WatchedUnit) -> bytes:
     writer.write_status("running", {"rowlock.branch1.bank.acct": unit})
     writer.write_problem("what", "why")
     return out.getvalue().strip().encode()
+
+
+def _slots(report: SlotReport) -> bytes:
+    return encode_slot_line(report).strip().encode()
+
+
+def _of_slots(data: bytes) -> SlotReport:
+    """As the agent reads them."""
+    return msgspec.convert(json.loads(data), SlotReport)
 
 
 def _printed(write: Callable[[Any], object]) -> Callable[[Any], bytes]:
@@ -111,10 +122,11 @@ STRUCTURES = (
         "apply-lines",
         (
             Case("status", sample(WatchedUnit), _status, None),
+            Case("slots", sample(SlotReport), _slots, _of_slots),
             Case("ready", 12.345, lambda seconds: _encode_ready_line(seconds).strip().encode(), None),
             Case("slow", 12.3, lambda seconds: _encode_slow_line(seconds).strip().encode(), None),
         ),
-        (WatchedUnit,),
+        (WatchedUnit, SlotReport),
     ),
     Structure(
         "capture-command",

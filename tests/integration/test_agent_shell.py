@@ -29,6 +29,7 @@ from coordinator.core.messages import (
     Up,
 )
 from schemas.problems import decode_problem
+from schemas.slots import SlotReport
 from schemas.units import (
     Prepared,
     UnitOperation,
@@ -312,8 +313,9 @@ def test_over_real_streams() -> None:
     """`AgentShell.connect`: a Hello comes up a stream of its own as soon as there is a leader; answers come
     down."""
     workers, stop = FakeWorkers(), threading.Event()
+    slots = SlotReport(2, 4, 180, 2, {"host-b": "ModuleNotFoundError"})
     with serving(name="real") as server:
-        agent = AgentShell.connect("a", [server.address], workers)
+        agent = AgentShell.connect("a", [server.address], workers, get_slots=lambda: slots)
         thread = threading.Thread(target=agent.run, args=(stop,), name="agent-real")
         thread.start()
         server.lead(REV)
@@ -327,10 +329,12 @@ def test_over_real_streams() -> None:
             "a", [Dispatch(Header(REV, EPOCH, 10, 2), UNIT, UnitOperation.PREPARE, MARK)]
         )
         until(lambda: [m for m in server.arrived() if isinstance(m, DispatchResponse)])
+        until(lambda: [m for m in server.arrived() if isinstance(m, Heartbeat) and m.slots == slots])
         stop.set()
         thread.join(20)
         assert not thread.is_alive()
         until(server.closed)
         last = [m for m in server.arrived() if isinstance(m, Heartbeat)][-1]
         assert last.liveness is Liveness.STOPPING
+        assert last.slots == slots
         assert [s.state for s in last.statuses] == [UnitPhase.STOPPED]

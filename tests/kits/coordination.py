@@ -28,6 +28,7 @@ from coordinator.core.schedulers import InventoryUnit, UnitKind
 from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.operators.api import ControlError, LeaderView
+from rowlock.agent.reported import ReportedFigures
 from rowlock.agent.run import AgentConfiguration
 from schemas.config.model import KafkaConfig, load_config
 from schemas.units import Prepared, UnitProgress, UnitProgressed, WorkerEnded, WorkerEvent
@@ -59,6 +60,7 @@ class Instant:
     writing: dict[str, int] = field(default_factory=dict)
     started: list[tuple[str, int]] = field(default_factory=list)
     taken: list[object] = field(default_factory=list)
+    figures: ReportedFigures = field(default_factory=ReportedFigures)
 
     def listen(self, on_event: Callable[[str, WorkerEvent], None]) -> None:
         self.reported = on_event

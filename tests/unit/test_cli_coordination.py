@@ -55,6 +55,7 @@ from rowlock.errors import CommandError
 from schemas.config.addresses import explain_other_kafka
 from schemas.config.model import CoordinationConfig, KafkaConfig, load_config
 from schemas.problems import Problem, encode_problem
+from schemas.slots import SlotReport
 from tests.kits import transport as transport_kit
 from tests.kits.coordination import Instant
 from tests.servers.certificates import Authority
@@ -302,6 +303,16 @@ def test_agents_and_pipelines(rowlock: Callable[..., Result]) -> None:
     shown = json.loads(rowlock("pipelines list --output json").stdout)
     assert shown["pipelines"][0]["cut_ts"] == 1_790_000_000_000
     assert "b1" in rowlock("pipelines list").stdout
+
+
+def test_missing_slots_of_an_agent_are_listed_with_their_reason(
+    rowlock: Callable[..., Result], control: FakeControl
+) -> None:
+    control.agents = (agent("a1", slots=SlotReport(2, 4, 180, 2)),)
+    expected = "slots: 2 of 4 on agent a1 for 3 min: Spark grants 2 cores."
+    assert rowlock("agents list").stdout.splitlines()[-1].startswith(expected)
+    (listed,) = json.loads(rowlock("agents list --output json").stdout)["agents"]
+    assert (listed["slots"]["open"], listed["slots"]["wanted"]) == (2, 4)
 
 
 @pytest.mark.parametrize(

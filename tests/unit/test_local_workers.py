@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+from structlog.testing import capture_logs
 
 from producer.main import EXIT_SUPERSEDED
 from rowlock import __version__
@@ -29,6 +30,7 @@ from rowlock.processes.child_process import ChildProcess, end_session
 from schemas.backoff import Backoff
 from schemas.config.model import Config, load_config
 from schemas.findings import TRIES_AGAIN
+from schemas.slots import SlotReport
 from schemas.units import OldestAgents, Prepared, UnitProgress, UnitProgressed, WorkerEnded, WorkerEvent
 from tests.kits.apply import until
 
@@ -325,6 +327,21 @@ def test_apply_units_share_a_process_that_comes_again(
     local.remove("apply/p/a", 3)
     assert reported.get(timeout=120) == ("apply/p/a", WorkerEnded(3, UnitProgress(0, 0)))
     assert reported.empty()
+
+
+def test_slots_of_the_apply_process_are_known_while_it_runs(workers: Any, script: Any) -> None:
+    script(
+        'say(kind="slots", open=1, wanted=2, short_s=30, failures={"h": "no room"}); next(lines); sys.exit(9)'
+    )
+    local, _ = workers
+    with capture_logs() as logs:
+        local._apply.warm_up()
+        until(lambda: any(each["event"] == "slots missing" for each in logs))
+    missing = [each for each in logs if each["event"] == "slots missing"]
+    assert local.figures.get_slots() == SlotReport(1, 2, 30, None, {"h": "no room"})
+    assert [(each["open"], each["wanted"], each["log_level"]) for each in missing] == [(1, 2, "warning")]
+    local._apply._process.send_line("end")
+    until(lambda: local.figures.get_slots() is None)
 
 
 def test_close_ends_every_unit(workers: Any, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:

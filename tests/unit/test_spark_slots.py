@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import json
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
+
+import pytest
 
 from consumer.process.spark_slots import RESTART_BACKOFF, SparkSlots
+from consumer.reporting.protocol import LineWriter
 from consumer.slots.pool import SlotPool
 from schemas.config.spark import SparkConfig
 
@@ -28,6 +35,50 @@ class EndedQuery:
         self.folder.rmdir()
 
 
+def make_slots(start_slot: Callable[..., Any], folder: Path) -> tuple[SparkSlots, io.StringIO]:
+    """Return the slots of `local[1]` without Spark, and what the process writes on stdout."""
+    out = io.StringIO()
+    spark: Any = SimpleNamespace(start_slot=start_slot, count_cores=lambda: 1)
+    config = SparkConfig(master="local[1]")
+    slots = SparkSlots(SlotPool(), spark, config, folder, threading.Event(), lines=LineWriter(out))
+    return slots, out
+
+
+def test_failures_of_a_host_are_reported_while_its_slot_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start_slot(task: Any, versions: dict[str, str], folder: Path) -> EndedQuery:
+        return EndedQuery(folder, task.number)
+
+    slots, out = make_slots(start_slot, tmp_path)
+    moments = iter((0.0, 0.0, 1.0, 1.0, 40.0, 40.0))
+    monkeypatch.setattr(time, "monotonic", lambda: next(moments))
+    monkeypatch.setattr(slots._stop, "wait", lambda _: slots._stop.set() if next(looks) == 3 else None)
+    looks = iter((1, 2, 3))
+    try:
+        slots.run()
+    finally:
+        monkeypatch.undo()
+        slots.close()
+    (line,) = out.getvalue().splitlines()
+    assert json.loads(line) == {
+        "kind": "slots", "open": 0, "wanted": 1, "short_s": 40, "cores": 1,
+        "failures": {"host-b": "the task failed"},
+    }  # fmt: skip
+
+
+def test_an_error_of_the_start_is_a_failure_without_a_host(tmp_path: Path) -> None:
+    def start_slot(*_: object) -> Any:
+        raise RuntimeError("SparkException: no room")
+
+    slots, out = make_slots(start_slot, tmp_path)
+    slots._start_if_ended(1, 0.0)
+    for now in (0.0, 30.0):
+        slots._slot_lines.write_changes(0, now)
+    slots.close()
+    assert json.loads(out.getvalue())["failures"] == {"": "SparkException: no room"}
+
+
 def test_a_failed_query_leaves_no_folder_and_is_started_again_after_a_pause(tmp_path: Path) -> None:
     started: list[EndedQuery] = []
 
@@ -35,9 +86,7 @@ def test_a_failed_query_leaves_no_folder_and_is_started_again_after_a_pause(tmp_
         started.append(EndedQuery(folder, len(started)))
         return started[-1]
 
-    spark = SimpleNamespace(start_slot=start_slot)
-    pool = cast("SlotPool", SimpleNamespace())
-    slots = SparkSlots(pool, cast("Any", spark), SparkConfig(master="local[1]"), tmp_path, threading.Event())
+    slots, _ = make_slots(start_slot, tmp_path)
     try:
         slots._start_if_ended(1, 0.0)
         slots._start_if_ended(1, 1.0)

@@ -68,7 +68,8 @@ _ERRORS = """\
 Each `type` begins with `urn:rowlock:problem:`.
 """
 _SHOWN: tuple[type[BaseModel], ...] = (
-    models.Unit, models.UnitList, models.UnitQuery, models.MoveTo, models.Agent, models.AgentList,
+    models.Unit, models.UnitList, models.UnitQuery, models.MoveTo, models.Agent, models.AgentSlots,
+    models.AgentList,
     models.Pipeline, models.PipelineList, models.Leader, models.Counters, models.ClusterEvent,
     models.EventList, models.EventQuery, copies.CopyTable, copies.CancelCopy, copies.CopyAccepted,
     copies.CopyRate, copies.Debt, copies.Copy, copies.CopyList, models.Health, models.Readiness,

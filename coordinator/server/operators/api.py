@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from coordinator.server.operators.condition import judge_condition
 from schemas.problems import Problem
+from schemas.slots import SlotReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,8 @@ class AgentRow:
     """Whether that is the active configuration. Only then the agent is given units."""
     version: str = ""
     """Its version of rowlock; "": see `Member.version`."""
+    slots: SlotReport | None = None
+    """The slots of its apply process in Spark; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,4 +139,5 @@ def _build_agent_row(
         member.config.digest if member.config is not None else "",
         has_active_config(state, member),
         member.version,
+        member.slots,
     )
