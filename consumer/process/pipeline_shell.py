@@ -130,15 +130,14 @@ class PipelineShell:
                 if not self._state.units:
                     return
                 for unit in list(self._state.units.values()):
-                    if not unit.stop_requested:
-                        self._handle_event(RemoveUnit(unit.topic, unit.assignment))
+                    self._handle_event(RemoveUnit(unit.ref.topic, unit.ref.assignment))
 
     def _handle_event(self, event: PipelineEvent) -> None:
         now = time.monotonic()
         self._state, effects = decisions.step_pipeline(self._state, event, now)
         state = "stopping" if self._ending.is_set() else "running"
         self._status.write_changes(
-            now, state, {u.topic: u.watched for u in self._state.units.values() if u.epoch}
+            now, state, {topic: u.watched for topic, u in self._state.units.items() if u.epoch}
         )  # before the end of a unit is reported
         for effect in effects:
             self._effects.run_effect(effect)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import structlog
+from msgspec import structs
 
 from consumer.attempt.drivers.lock_watch import LockWatch
 from consumer.attempt.drivers.run import continue_in_topic, stop_topic
@@ -121,7 +122,7 @@ class UnitOperations:
                 return OperationFailed(unit.topic, unit.assignment, why, should_retry=True)
             self._topics.fetch_expected_bounds(unit)
         except Exception as error:  # noqa: BLE001  # nothing can be done without its topic
-            return replace(build_failure(unit, error), should_retry=True, waits=False)
+            return structs.replace(build_failure(unit, error), should_retry=True, waits=False)
         try:
             with self._hands.borrow_connections() as sessions:
                 real = self._looks.read_real_table(sessions.get_connection(0), unit)
@@ -238,7 +239,7 @@ class UnitOperations:
 
         A failure to record it changes nothing else.
         """
-        trouble = replace(build_failure(unit, error), epoch=epoch)
+        trouble = structs.replace(build_failure(unit, error), epoch=epoch)
         if trouble.waits:
             try:
                 stop_topic(self._build_spec(unit, epoch, was), sessions, trouble.error)

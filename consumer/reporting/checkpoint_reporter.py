@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from consumer.reporting.protocol import LineWriter
 from consumer.reporting.source_times import SourceTimes
 from consumer.units.messages import ReportEvent
-from consumer.units.unit import ApplyPhase, LocalUnit
+from consumer.units.unit import Applying, LocalUnit, TakingOver
 from schemas.findings import WAITS_FOR_LOCK
 from schemas.units import Prepared, UnitProgress, UnitProgressed, WorkerEnded, build_apply_unit_name
 from schemas.wire.position import Position
@@ -90,23 +90,23 @@ class CheckpointReporter:
             return
         self._next = now + CHECKPOINT_INTERVAL_S
         for unit in units.values():
-            has_progress = unit.epoch and unit.phase in {ApplyPhase.TAKING_OVER, ApplyPhase.APPLYING}
-            if unit.waits or unit.lock_wait or has_progress:
+            has_progress = unit.epoch and isinstance(unit.state, TakingOver | Applying)
+            if unit.stop_cause or unit.lock_wait or has_progress:
                 self._report_progress(now, unit)
 
     def _report_progress(self, now: float, unit: LocalUnit) -> None:
-        spoken = self._spoken.get((unit.topic, unit.assignment))
+        ref, watched = unit.ref, unit.watched
+        spoken = self._spoken.get((ref.topic, ref.assignment))
         if spoken is None:
             return
-        watched = unit.watched
         rate = spoken.measure_rate(watched.applied, now)
-        times = self._compute_times(unit.source, unit.topic, watched.offset, watched.commit_ts_ms)
+        times = self._compute_times(ref.source, ref.topic, watched.offset, watched.commit_ts_ms)
         mark = _advance_mark(times, unit.position, spoken.mark)
         awaited = f"{WAITS_FOR_LOCK}{unit.lock_wait}" if unit.lock_wait else None
-        error = unit.error if unit.waits else awaited
+        error = awaited if unit.stop_cause is None else unit.stop_cause
         if spoken.record_change(mark, rate, error):
-            name = build_apply_unit_name(self._pipeline, unit.topic)
-            self._lines.report_event(name, UnitProgressed(unit.assignment, mark, rate, error))
+            name = build_apply_unit_name(self._pipeline, ref.topic)
+            self._lines.report_event(name, UnitProgressed(ref.assignment, mark, rate, error))
 
     def _compute_times(self, source: str, topic: str, offset: int, commit_ts_ms: int) -> tuple[int, int]:
         """Return (checkpoint_ts, resolved_ts); 0: unknown. `commit_ts_ms`: of the last event that every

@@ -6,7 +6,8 @@ Plain values.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from consumer.attempt.reports import CopyNeed, Report
 from consumer.units.unit import UnitRef
@@ -16,42 +17,38 @@ from schemas.wire.position import Position
 # events
 
 
-@dataclass(frozen=True, slots=True)
-class PrepareUnit:
+class AssignedEvent(Struct, frozen=True):
+    """An event of one assignment of a unit."""
+
+    topic: str
+    assignment: int
+
+
+class PrepareUnit(Struct, frozen=True):
     topic: str
     source: str
     assignment: int
 
 
-@dataclass(frozen=True, slots=True)
-class StartUnit:
-    topic: str
-    assignment: int
+class StartUnit(AssignedEvent, frozen=True):
+    pass
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveUnit:
-    topic: str
-    assignment: int
+class RemoveUnit(AssignedEvent, frozen=True):
+    pass
 
 
-@dataclass(frozen=True, slots=True)
-class TargetPrepared:
+class TargetPrepared(AssignedEvent, frozen=True):
     """An operation has read the topic and the target table."""
 
-    topic: str
-    assignment: int
     topic_id: str
     real: bytes = b""
     """The target table's definition (JSON); empty if it could not be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnitTakenOver:
+class UnitTakenOver(AssignedEvent, frozen=True):
     """An operation has raised the fencing token."""
 
-    topic: str
-    assignment: int
     epoch: int
     offset: int
     """The offset of the slowest lane."""
@@ -65,23 +62,17 @@ class UnitTakenOver:
     """Whether an attempt is due although no record may be left; see Report.trial_in_s."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnitFenced:
+class UnitFenced(AssignedEvent, frozen=True):
     """The unit is fenced: no process of this agent can write to it any more."""
 
-    topic: str
-    assignment: int
     offset: int | None = None
     """The offset at which the unit ended; None if the target could not be asked."""
     position: Position | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OperationFailed:
+class OperationFailed(AssignedEvent, frozen=True):
     """An operation has failed."""
 
-    topic: str
-    assignment: int
     error: str
     should_retry: bool
     """Whether a retry may succeed; otherwise the unit stops (`waits`) or ends with `error`."""
@@ -93,12 +84,9 @@ class OperationFailed:
     """The copy that would resolve the cause."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoppedProbed:
+class StoppedProbed(AssignedEvent, frozen=True):
     """A stopped unit has been probed."""
 
-    topic: str
-    assignment: int
     seen: str | None = None
     """A digest of everything the unit depends on; None if it could not be read."""
     topic_id: str = ""
@@ -109,66 +97,48 @@ class StoppedProbed:
     """Whether a copy has begun from which the unit can continue."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableChecked:
+class TableChecked(AssignedEvent, frozen=True):
     """The target table of a running unit has been checked."""
 
-    topic: str
-    assignment: int
     epoch: int
     why: str | None = None
     """Why the table no longer fits; the unit is then stopped. None: it fits, or could not be checked."""
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptsReported:
+class AttemptsReported(Struct, frozen=True):
     """Attempts have ended, or wait."""
 
     reports: Sequence[Report]
 
 
-@dataclass(frozen=True, slots=True)
-class SlotLost:
+class SlotLost(Struct, frozen=True):
     """The slot that applied the unit under the fencing token `epoch` is lost."""
 
     topic: str
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class SecretsReplaced:
+class SecretsReplaced(Struct, frozen=True):
     """The secrets of the pipeline have changed, and another shell of this process has the new ones: units end
     here as soon as they do not apply, and are placed again there.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineTick:
+class PipelineTick(Struct, frozen=True):
     """Time has passed."""
 
 
 PipelineEvent = (
-    PrepareUnit
-    | StartUnit
-    | RemoveUnit
-    | TargetPrepared
-    | UnitTakenOver
-    | UnitFenced
-    | OperationFailed
-    | StoppedProbed
-    | TableChecked
-    | AttemptsReported
-    | SlotLost
-    | SecretsReplaced
+    PrepareUnit | StartUnit | RemoveUnit | TargetPrepared | UnitTakenOver | UnitFenced
+    | OperationFailed | StoppedProbed | TableChecked | AttemptsReported | SlotLost | SecretsReplaced
     | PipelineTick
-)
+)  # fmt: skip
 
 
 # effects
 
 
-@dataclass(frozen=True, slots=True)
-class PrepareTarget:
+class PrepareTarget(Struct, frozen=True):
     """Read the topic and the target table, without writing.
 
     Answered by TargetPrepared or OperationFailed.
@@ -177,8 +147,7 @@ class PrepareTarget:
     unit: UnitRef
 
 
-@dataclass(frozen=True, slots=True)
-class TakeOver:
+class TakeOver(Struct, frozen=True):
     """Take the unit over for this process: raise its fencing token. Answered by UnitTakenOver or
     OperationFailed.
     """
@@ -190,23 +159,20 @@ class TakeOver:
     """Whether to check the target table before anything is written, because the unit was stopped."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceUnit:
+class PlaceUnit(Struct, frozen=True):
     """Let a slot apply the unit after its takeover."""
 
     unit: UnitRef
     taken: UnitTakenOver
 
 
-@dataclass(frozen=True, slots=True)
-class WithdrawUnit:
+class WithdrawUnit(Struct, frozen=True):
     """Let no slot apply the unit any more."""
 
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeStopped:
+class ProbeStopped(Struct, frozen=True):
     """Probe topic, target table, bookkeeping and copy of a stopped unit, without writing.
 
     Answered by StoppedProbed.
@@ -219,8 +185,7 @@ class ProbeStopped:
     """The cause of the stop, for that request."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckTable:
+class CheckTable(Struct, frozen=True):
     """Check whether the target table of a running unit still fits, and stop the unit in the target if it
     does not.
 
@@ -231,8 +196,7 @@ class CheckTable:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogWaiting:
+class LogWaiting(Struct, frozen=True):
     """Log once that the unit is stopped, and why."""
 
     topic: str
@@ -240,16 +204,14 @@ class LogWaiting:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class AbortOperation:
+class AbortOperation(Struct, frozen=True):
     """End the unit's running operation soon; its result is not needed any more."""
 
     topic: str
     assignment: int
 
 
-@dataclass(frozen=True, slots=True)
-class FenceUnit:
+class FenceUnit(Struct, frozen=True):
     """Fence the unit: afterwards no process of this agent can write.
 
     Retried until it succeeds; answered by UnitFenced.
@@ -261,8 +223,7 @@ class FenceUnit:
     """The cause with which the unit is recorded as stopped in the target."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReportEvent:
+class ReportEvent(Struct, frozen=True):
     """Report to the agent that the unit is prepared or has ended."""
 
     topic: str
@@ -277,14 +238,6 @@ class ReportEvent:
 
 
 PipelineEffect = (
-    PrepareTarget
-    | TakeOver
-    | PlaceUnit
-    | WithdrawUnit
-    | ProbeStopped
-    | CheckTable
-    | LogWaiting
-    | AbortOperation
-    | FenceUnit
-    | ReportEvent
-)
+    PrepareTarget | TakeOver | PlaceUnit | WithdrawUnit | ProbeStopped | CheckTable | LogWaiting
+    | AbortOperation | FenceUnit | ReportEvent
+)  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from consumer.attempt.reports import NO_FIGURES, LaneFigures
+from consumer.attempt.reports import NO_FIGURES, LaneFigures, Report
 from schemas.backoff import Backoff
 
 TROUBLE_BACKOFF = Backoff(first=0.5, longest=20.0, quiet=60.0)
@@ -31,42 +31,23 @@ class WatchedUnit(msgspec.Struct, frozen=True):
     """Records of the topic that are not applied, about; None: not known."""
 
 
-FIGURES = (
-    "state", "offset", "applied", "dropped", "held", "displaced", "commit_ts_ms", "message", "lanes", "left",
-)  # fmt: skip
-"""The fields of a report that `apply_report` takes."""
-
-
-def apply_report(
-    unit: WatchedUnit,
-    *,
-    state: str,
-    offset: int,
-    applied: int,
-    dropped: int,
-    held: int,
-    displaced: int,
-    commit_ts_ms: int,
-    message: str,
-    lanes: LaneFigures,
-    left: int | None = None,
-) -> WatchedUnit:
+def apply_report(unit: WatchedUnit, report: Report) -> WatchedUnit:
     """Return the unit after a report: counts are added; `stopped` and `fenced` stay until the next
     takeover.
     """
     sticky = unit.state in ("stopped", "fenced")
     return replace(
         unit,
-        offset=max(offset, unit.offset),
-        state=unit.state if sticky else state,
-        message=unit.message if sticky else message,
-        commit_ts_ms=max(commit_ts_ms, unit.commit_ts_ms),
-        applied=unit.applied + applied,
-        dropped=unit.dropped + dropped,
-        held=unit.held + held,
-        displaced=unit.displaced + displaced,
-        lanes=unit.lanes.merge(lanes),
-        left=unit.left if left is None else left,
+        offset=max(report.offset, unit.offset),
+        state=unit.state if sticky else report.state,
+        message=unit.message if sticky else report.message,
+        commit_ts_ms=max(report.commit_ts_ms, unit.commit_ts_ms),
+        applied=unit.applied + report.applied,
+        dropped=unit.dropped + report.dropped,
+        held=unit.held + report.held,
+        displaced=unit.displaced + report.displaced,
+        lanes=unit.lanes.merge(report.lanes),
+        left=unit.left if report.left is None else report.left,
     )
 
 

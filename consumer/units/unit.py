@@ -1,103 +1,137 @@
-"""One unit of a pipeline in this process: its phase and what the phase needs. Plain values.
+"""One unit of a pipeline in this process: its state, with what only that state has, and what all states have.
 
-```
-  prepare ─▶ PREPARING ──(read)──▶ PREPARED ──start──▶ TAKING_OVER ──(fenced)──▶ APPLYING
-                 │                    │                   ▲  └──────── failure: retry ────┘
-                 └───── remove ───────┴─▶ (removed)       │ remove     cause to be resolved ─▶ WAITING
-                                                          └─▶ STOPPING ──(fenced)──▶ (removed)
-```
-
-A WAITING unit is stopped: it is probed at intervals and taken over again (TAKING_OVER) when something has
-changed, or after a long time. While a unit is APPLYING, a slot applies it (consumer.slots). It is withdrawn
-from the slots before its fencing token is raised or an operation works on it.
+Frozen values. `transitions` has the table of what leads from one state to another.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from enum import Enum
+from msgspec import Struct
+from msgspec.structs import replace
 
 from consumer.attempt.reports import CopyNeed
 from consumer.units.supervision import TROUBLE_BACKOFF, WatchedUnit
 from schemas.backoff import Backoff
 from schemas.wire.position import Position
 
-
-class ApplyPhase(Enum):
-    """The phase of a unit in this process.
-
-    The state `replicating` of the agent and the coordinator (schemas/units.py) has three phases here.
-    """
-
-    PREPARING = "preparing"
-    PREPARED = "prepared"
-    TAKING_OVER = "taking over"
-    APPLYING = "applying"
-    WAITING = "waiting"
-    STOPPING = "stopping"
+NOT_PROBED = ""
 
 
-@dataclass(slots=True)
-class LocalUnit:
-    """An apply unit as this process sees it: its assignment, its phase, and what the phase needs."""
+class UnitStop(Struct, frozen=True):
+    """The cause of a stop, and when the unit is retried."""
 
-    topic: str
-    source: str
-    assignment: int
-    """The coordinator's number for this placement; grows with each placement."""
-    phase: ApplyPhase = ApplyPhase.PREPARING
-    busy: bool = False
-    """Whether an operation works on the unit."""
-    topic_id: str = ""
-    """The topic's id in Kafka."""
-    real: bytes = b""
-    """The target table (JSON) as last read."""
+    cause: str
+    copy: CopyNeed | None
+    """The copy that would resolve the cause."""
+    retry_at: float
+    """When the unit is retried even if nothing has changed (monotonic seconds)."""
+    tried_with: str | None = NOT_PROBED
+    """A digest of what the unit depends on, as of its last retry; None: the next probe that can read it leads
+    to a retry."""
+
+
+class Preparing(Struct, frozen=True):
+    """The topic and the target table are read."""
+
+    run_at: float | None
+    """When the state's operation may start (monotonic seconds); None while it is running."""
     start_asked: bool = False
-    stop_requested: bool = False
-    error: str | None = None
-    """Why the unit is stopped, or ends."""
-    waits: bool = False
-    """Whether the unit is stopped until `error` is resolved."""
-    copy: CopyNeed | None = None
-    """The copy that would resolve `error`."""
+
+
+class AwaitingStart(Struct, frozen=True):
+    """The unit is prepared."""
+
+
+class TakingOver(Struct, frozen=True):
+    """The fencing token is raised. No slot has the unit."""
+
+    run_at: float | None
+    """See Preparing."""
+    stop: UnitStop | None = None
+    """The stop that may be resolved."""
     lock_wait: str = ""
     """The encoded problem of a transaction that waits for a row lock; "": none is known to wait."""
-    looking: bool = False
-    """Whether a probe runs; a probe does not keep the unit from ending."""
-    last_reported_error: str | None = None
-    """The `error` that was logged last."""
-    seen: str | None = None
-    """A digest of what the stopped unit depends on, as last probed; None: not probed yet, or not
-    readable."""
-    unobservable: bool = False
-    """Set if the last probe could not read what the stopped unit depends on."""
-    tried: bool = False
-    """Whether the unit was retried after a probe had succeeded."""
-    again_at: float = 0.0
-    """Time at which the stopped unit is retried even if nothing has changed (monotonic seconds)."""
-    looked_at: float = 0.0
-    """When the target table of the running unit was last checked (monotonic seconds)."""
-    epoch: int = 0
-    """The highest fencing token this process has written for the unit; 0 before the first takeover."""
-    watched: WatchedUnit = field(default_factory=lambda: WatchedUnit(offset=-1))
-    position: Position | None = None
-    placed: bool = False
-    """Whether the slots have the unit."""
-    try_at: float = 0.0
-    """When the next operation may start (monotonic seconds)."""
-    backoff: Backoff = TROUBLE_BACKOFF
-
-    @property
-    def ref(self) -> UnitRef:
-        return UnitRef(self.topic, self.source, self.assignment, self.topic_id, self.real)
 
 
-@dataclass(frozen=True, slots=True)
-class UnitRef:
+class Applying(Struct, frozen=True):
+    """A slot has the unit."""
+
+    lock_wait: str = ""
+    """See TakingOver."""
+
+
+class Stopped(Struct, frozen=True):
+    """The unit waits until the cause of its stop is resolved, and is probed at intervals."""
+
+    stop: UnitStop
+    run_at: float | None
+    """See Preparing."""
+
+
+class Aborting(Struct, frozen=True):
+    """The unit is to end, and its running takeover is aborted."""
+
+    cause: str | None
+    """The cause with which the unit is recorded as stopped in the target."""
+
+
+class Fencing(Struct, frozen=True):
+    """The fencing token is raised for the last time; then the unit ends."""
+
+    cause: str | None
+    """See Aborting."""
+    error: str | None = None
+    """The error with which the unit ends."""
+
+
+LocalState = Preparing | AwaitingStart | TakingOver | Applying | Stopped | Aborting | Fencing
+
+
+class UnitRef(Struct, frozen=True):
     """A unit's topic, assignment and table, as operations and slots need them."""
 
     topic: str
     source: str
     assignment: int
+    """The coordinator's number for this placement; grows with each placement."""
     topic_id: str = ""
+    """The topic's id in Kafka; "" until it is read."""
     real: bytes = b""
+    """The target table (JSON) as last read."""
+
+
+class LocalUnit(Struct, frozen=True):
+    """An apply unit as this process sees it: its state, and what all states share."""
+
+    ref: UnitRef
+    state: LocalState
+    epoch: int = 0
+    """The highest fencing token this process has written for the unit; 0 before the first takeover."""
+    watched: WatchedUnit = WatchedUnit(offset=-1)
+    position: Position | None = None
+    checked_at: float = 0.0
+    """When the target table was last checked (monotonic seconds); 0 before the first takeover."""
+    last_logged_cause: str | None = None
+    """The cause of a stop that was logged last; None: the next one is logged in any case."""
+    backoff: Backoff = TROUBLE_BACKOFF
+
+    def enter(self, state: LocalState) -> LocalUnit:
+        return replace(self, state=state)
+
+    def with_backoff(self, now: float) -> LocalUnit:
+        """Return the unit after a failure; `backoff` then has the time of the next operation."""
+        return replace(self, backoff=self.backoff.with_failure(now))
+
+    @property
+    def stop_cause(self) -> str | None:
+        """The cause that stops the unit, if any, until it is applied again or has ended."""
+        match self.state:
+            case Stopped(stop=UnitStop(cause=cause)) | TakingOver(stop=UnitStop(cause=cause)):
+                return cause
+            case Aborting(cause=known) | Fencing(cause=known):
+                return known
+        return None
+
+    @property
+    def lock_wait(self) -> str:
+        """See TakingOver; "" in other states."""
+        return self.state.lock_wait if isinstance(self.state, TakingOver | Applying) else ""

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pytest
+from msgspec import structs
 
 from consumer.process.operations.copy_desk import UnitCopies
 from consumer.process.unit_operations import UnitOperations
@@ -153,7 +153,7 @@ def apply_by_hand(system: DebeziumRun, table: str) -> None:
     )  # later than all of the run
     warmed = hands.prepare_target(PrepareTarget(unit))
     assert isinstance(warmed, TargetPrepared), warmed
-    unit = replace(unit, topic_id=warmed.topic_id, real=warmed.real)
+    unit = structs.replace(unit, topic_id=warmed.topic_id, real=warmed.real)
     took = hands.take_over(TakeOver(unit, 0))
     hands.close()
     assert isinstance(took, UnitTakenOver), took

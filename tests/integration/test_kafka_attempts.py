@@ -276,7 +276,7 @@ def test_of_two_with_other_keys_that_begin_at_once_one_waits_until_the_other_s_k
     real: Cluster,
 ) -> None:
     """Their keys are never equal, but neither knows the other's yet. A unit that waits is tried again by
-    itself (consumer/units/decisions.py)."""
+    itself (consumer/units/transitions.py)."""
     options = TopicOptions(kinds=(("north", "mariadb"), ("south", "mariadb")))
     route = TableRoute("bank.*", f"{real.schema}.acct", topic=options)
     table = FakeSource().table

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from consumer.units.decisions import STOPPED_RETRY_S
+from consumer.units.transitions import STOPPED_RETRY_S
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
 from tests.kits.whole_run import Target, WholeRun, whole_run
 

@@ -22,7 +22,6 @@ from consumer.units.decisions import (
     CHECK_S,
     MAX_FAST_PROBES,
     PROBE_INTERVAL_S,
-    STOPPED_RETRY_S,
     PipelineState,
     step_pipeline,
 )
@@ -53,7 +52,8 @@ from consumer.units.messages import (
     UnitTakenOver,
     WithdrawUnit,
 )
-from consumer.units.unit import ApplyPhase
+from consumer.units.transitions import STOPPED_RETRY_S
+from consumer.units.unit import Applying, Fencing, Stopped, TakingOver
 from schemas.units import Prepared, WorkerEnded
 
 TOPICS = ("a", "b", "c")
@@ -106,10 +106,7 @@ class RandomShell:
                 if what is WorkerEnded and self.expected.get(topic) == assignment:
                     del self.expected[topic]
             case LogWaiting(topic):
-                assert (
-                    self.state.units[topic].phase is ApplyPhase.WAITING
-                    or self.state.units[topic].stop_requested
-                )
+                assert isinstance(self.state.units[topic].state, Stopped | Fencing)
             case CheckTable():
                 self.asked.append(effect)
             case AbortOperation():
@@ -129,7 +126,7 @@ class RandomShell:
     def instruct(self) -> None:
         topic = self.rng.choice(TOPICS)
         assignment = self.expected.get(topic)
-        if assignment is None and not any(unit.topic == topic for unit in self.state.units.values()):
+        if assignment is None and topic not in self.state.units:
             self.number += 1
             self.expected[topic] = self.number
             self.do(PrepareUnit(topic, "s", self.number))
@@ -194,12 +191,12 @@ class RandomShell:
             self.do(SlotLost(topic, epoch - self.rng.choice([0, 0, 1])))
 
     def bad_report(self) -> None:
-        held = [unit for unit in self.state.units.values() if unit.phase is ApplyPhase.APPLYING]
+        held = [unit for unit in self.state.units.values() if isinstance(unit.state, Applying)]
         if held:
             unit = self.rng.choice(held)
             state = self.rng.choice(["behind", "fenced", "stopped"])
             epoch = unit.epoch - self.rng.choice([0, 0, 1])
-            report = Report(topic=unit.topic, state=state, epoch=epoch, offset=0, message="why")
+            report = Report(topic=unit.ref.topic, state=state, epoch=epoch, offset=0, message="why")
             self.do(AttemptsReported([report]))
 
     def settle(self) -> None:
@@ -209,7 +206,7 @@ class RandomShell:
             while self.asked:
                 self.answer()
             self.work()
-            self.now += 20.0 if any(unit.waits for unit in self.state.units.values()) else 1.0
+            self.now += 20.0 if any(unit.stop_cause for unit in self.state.units.values()) else 1.0
             self.do(PipelineTick())
 
 
@@ -225,7 +222,7 @@ def test_any_order_of_events(seed: int, steps: int) -> None:
     shell.settle()
     units = shell.state.units
     assert set(units) == set(shell.expected), "what has not been stopped and has not ended is here"
-    assert shell.placed == {unit.topic: unit.epoch for unit in units.values()}, "and is applied"
+    assert shell.placed == {topic: unit.epoch for topic, unit in units.items()}, "and is applied"
     assert all(shell.rows[topic][0] == epoch for topic, epoch in shell.placed.items())
     for topic, assignment in list(shell.expected.items()):
         shell.do(RemoveUnit(topic, assignment))
@@ -279,7 +276,7 @@ def test_with_other_secrets_a_unit_ends_as_soon_as_it_does_not_apply() -> None:
     assert [effect.unit.topic for effect in effects if isinstance(effect, FenceUnit)] == ["b", "c"]
     for topic in "bc":
         assert run(UnitFenced(topic, 1, 99)) == [ReportEvent(topic, "s", 1, WorkerEnded, 99)]
-    assert run.state.units["a"].phase is ApplyPhase.APPLYING, "its connections still work"
+    assert isinstance(run.state.units["a"].state, Applying), "its connections still work"
     withdraw, fence = run(AttemptsReported([Report("a", "behind", 10, 99, message="connection lost")]))
     assert withdraw == WithdrawUnit("a")
     assert isinstance(fence, FenceUnit)
@@ -290,9 +287,9 @@ def test_late_reports_and_losses_of_an_earlier_fencing_token_change_nothing() ->
     assert run(AttemptsReported([Report(topic="a", state="fenced", epoch=9, offset=150)])) == []
     assert run(SlotLost("a", 9)) == []
     assert run(SlotLost("x", 10)) == []
-    assert run.state.units["a"].phase is ApplyPhase.APPLYING
+    assert isinstance(run.state.units["a"].state, Applying)
     assert run(SlotLost("a", 10)) == [WithdrawUnit("a")]
-    assert run.state.units["a"].phase is ApplyPhase.TAKING_OVER
+    assert isinstance(run.state.units["a"].state, TakingOver)
 
 
 def test_a_unit_is_taken_over_again_after_the_loss_of_its_slot() -> None:
@@ -355,7 +352,7 @@ def test_a_unit_that_waits_for_a_person_stays_here_and_is_told_once() -> None:
         ]
         assert effects in ([], [examine]), "a look at the other unit aside"
         run(StoppedProbed("a", 1, "x", "id"))
-    assert run.state.units["a"].phase is ApplyPhase.WAITING, "nothing has changed, and it is not long"
+    assert isinstance(run.state.units["a"].state, Stopped), "nothing has changed, and it is not long"
     assert (run.state.units["a"].watched.state, run.state.units["a"].watched.message) == ("stopped", "gap")
 
 
@@ -367,7 +364,7 @@ def test_a_unit_that_waits_is_tried_again_when_something_has_changed_or_after_lo
     run(PipelineTick(), PROBE_INTERVAL_S)
     (take,) = run(StoppedProbed("a", 1, "y", "id", b"t"))
     assert take == TakeOver(run.state.units["a"].ref, 11, look=True)
-    assert run.state.units["a"].real == b"t", "with the target table as it is now"
+    assert run.state.units["a"].ref.real == b"t", "with the target table as it is now"
     again = run(OperationFailed("a", 1, "gap", should_retry=False, epoch=12, waits=True))
     assert again == [ProbeStopped(run.state.units["a"].ref, why="gap")], "told already"
     run(StoppedProbed("a", 1, "y", "id"))
@@ -375,9 +372,9 @@ def test_a_unit_that_waits_is_tried_again_when_something_has_changed_or_after_lo
     (take,) = run(StoppedProbed("a", 1, "y", "id"))
     assert isinstance(take, TakeOver)
     run(UnitTakenOver("a", 1, 13, 99, 100))
-    assert run.state.units["a"].phase is ApplyPhase.APPLYING
+    assert isinstance(run.state.units["a"].state, Applying)
     assert run.state.units["a"].watched.state == "ok"
-    assert run.state.units["a"].error is None
+    assert run.state.units["a"].stop_cause is None
 
 
 @pytest.mark.parametrize("seen_before", [True, False])
@@ -399,7 +396,7 @@ def test_a_unit_that_could_not_be_looked_at_is_tried_when_it_can(seen_before: bo
     for _ in range(3):
         run(StoppedProbed("a", 1, "x", "id"))
         run(PipelineTick(), PROBE_INTERVAL_S)
-    assert run.state.units["a"].phase is ApplyPhase.WAITING, "it is not hammered"
+    assert isinstance(run.state.units["a"].state, Stopped), "it is not hammered"
 
 
 def test_running_units_are_looked_at_in_turn_and_stop_where_they_do_not_fit_any_more() -> None:
@@ -414,10 +411,10 @@ def test_running_units_are_looked_at_in_turn_and_stop_where_they_do_not_fit_any_
     assert len(seen) in (2, 3, 4), "each once in a while"
     assert {each.epoch for each in seen} == {10}
     run(TableChecked("a", 1, 9, "has triggers: drop them"))
-    assert run.state.units["a"].phase is ApplyPhase.APPLYING, "another epoch of it"
+    assert isinstance(run.state.units["a"].state, Applying), "another epoch of it"
     effects = run(TableChecked("a", 1, 10, "has triggers: drop them"))
     assert effects[:2] == [LogWaiting("a", "s", "has triggers: drop them"), WithdrawUnit("a")]
-    assert run.state.units["a"].phase is ApplyPhase.WAITING
+    assert isinstance(run.state.units["a"].state, Stopped)
 
 
 def test_many_units_that_wait_are_looked_at_less_often() -> None:
@@ -477,10 +474,7 @@ def test_a_unit_in_trouble_is_taken_over_anew_and_the_others_go_on(state: Report
     assert run(AttemptsReported([Report(topic="a", state=state, epoch=10, offset=100)])) == [
         WithdrawUnit("a")
     ]
-    assert [(unit.phase, unit.stop_requested) for unit in run.state.units.values()] == [
-        (ApplyPhase.TAKING_OVER, False),
-        (ApplyPhase.APPLYING, False),
-    ]
+    assert [type(unit.state) for unit in run.state.units.values()] == [TakingOver, Applying]
     (take,) = run(PipelineTick(), 1.0)
     assert isinstance(take, TakeOver)
     assert (take.unit.topic, take.above) == ("a", 10)
@@ -498,7 +492,7 @@ def test_a_wait_for_a_row_lock_is_known_until_it_ends() -> None:
     run = Script().place_units("a", "b")
     assert waits_for_lock(run) == "seen"
     assert run.state.units["b"].lock_wait == ""
-    assert (run.state.units["a"].watched.state, run.state.units["a"].phase) == ("ok", ApplyPhase.APPLYING)
+    assert (run.state.units["a"].watched.state, type(run.state.units["a"].state)) == ("ok", Applying)
     assert waits_for_lock(run, "") == ""
     assert waits_for_lock(run, epoch=9) == "", "an earlier attempt"
     run(AttemptsReported([Report("x", "waiting", 10, -1, message="seen")]))
@@ -540,4 +534,4 @@ def test_instructions_for_another_assignment() -> None:
     assert isinstance(reported, ReportEvent)
     assert reported.event is WorkerEnded
     assert run(RemoveUnit("a", 2)) == [ReportEvent("a", "", 2, WorkerEnded)]
-    assert run.state.units["a"].phase is ApplyPhase.APPLYING
+    assert isinstance(run.state.units["a"].state, Applying)

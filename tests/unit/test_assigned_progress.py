@@ -8,13 +8,23 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from consumer.reporting.checkpoint_reporter import CheckpointReporter
 from consumer.reporting.protocol import LineWriter
 from consumer.reporting.source_times import SourceTimes
 from consumer.units.messages import ReportEvent
 from consumer.units.supervision import WatchedUnit
-from consumer.units.unit import ApplyPhase, LocalUnit
+from consumer.units.unit import (
+    Applying,
+    AwaitingStart,
+    Fencing,
+    LocalState,
+    LocalUnit,
+    Preparing,
+    TakingOver,
+    UnitRef,
+)
 from schemas.config.model import KafkaConfig
 from schemas.findings import WAITS_FOR_LOCK
 from schemas.units import UnitLine, UnitProgress, WorkerEnded, WorkerEvent
@@ -27,7 +37,7 @@ class Driver:
 
     def __init__(self, debezium: frozenset[str] = frozenset()) -> None:
         self.now = 100.0
-        self.unit = LocalUnit("t", "s", 7, phase=ApplyPhase.APPLYING, epoch=1)
+        self.unit = LocalUnit(UnitRef("t", "s", 7), Applying(), epoch=1)
         self._out = io.StringIO()
         times = SourceTimes(KafkaConfig(bootstrap="127.0.0.1:1"), ["s"])  # never started: it knows nothing
         self._speaker = CheckpointReporter("p", LineWriter(self._out), times, debezium)
@@ -39,7 +49,8 @@ class Driver:
         """Let time pass and rows be applied in it; return what is said then."""
         self.now += seconds
         before = self.unit.watched.applied
-        self.unit.watched = WatchedUnit(offset, applied=before + applied, commit_ts_ms=commit_ts_ms)
+        watched = WatchedUnit(offset, applied=before + applied, commit_ts_ms=commit_ts_ms)
+        self.unit = replace(self.unit, watched=watched)
         return self._said(lambda: self._speaker.report_changes(self.now, {"t": self.unit}))
 
     def ended(self, offset: int) -> WorkerEvent:
@@ -81,28 +92,28 @@ def test_rows_a_second_are_those_of_the_time_since_they_were_last_counted(driver
 def test_a_mark_between_two_counts_goes_with_the_rate_of_the_last(driver: Driver) -> None:
     driver.after(0.0, applied=0)
     driver.after(2.0, applied=200)
-    driver.unit.position = (0, 1, 2, 3)
+    driver.unit = replace(driver.unit, position=(0, 1, 2, 3))
     reported = driver.after(0.75, applied=5_000)
     assert [(each.rows_per_s, each.mark and each.mark.position) for each in reported] == [(100, (0, 1, 2, 3))]
-    driver.unit.position = (0, 1, 2, 4)
+    driver.unit = replace(driver.unit, position=(0, 1, 2, 4))
     assert driver.after(0.25, applied=0) == [], "not before half a second has passed"
     assert driver.rate_after(1.0, applied=0) == 2_500
 
 
 def test_a_wait_for_a_row_lock_is_reported_and_ends(driver: Driver) -> None:
     driver.after(0.0, applied=0)
-    driver.unit.lock_wait = "seen"
+    driver.unit = driver.unit.enter(Applying("seen"))
     assert [each.error for each in driver.after(1.0, applied=0)] == [f"{WAITS_FOR_LOCK}seen"]
     assert driver.after(1.0, applied=0) == []
-    driver.unit.lock_wait = ""
+    driver.unit = driver.unit.enter(Applying())
     assert [each.error for each in driver.after(1.0, applied=0)] == [None]
-    driver.unit.epoch, driver.unit.phase, driver.unit.lock_wait = 0, ApplyPhase.TAKING_OVER, "seen"
+    driver.unit = replace(driver.unit, epoch=0, state=TakingOver(0.0, lock_wait="seen"))
     assert [each.error for each in driver.after(1.0, applied=0)] == [f"{WAITS_FOR_LOCK}seen"]
 
 
-@pytest.mark.parametrize("phase", [ApplyPhase.PREPARING, ApplyPhase.PREPARED, ApplyPhase.STOPPING])
-def test_only_a_unit_that_may_write_has_a_rate(driver: Driver, phase: ApplyPhase) -> None:
-    driver.unit.phase = phase
+@pytest.mark.parametrize("state", [Preparing(None), AwaitingStart(), Fencing(None)])
+def test_only_a_unit_that_may_write_has_a_rate(driver: Driver, state: LocalState) -> None:
+    driver.unit = driver.unit.enter(state)
     assert driver.after(0.0, applied=10) == []
     assert driver.after(2.0, applied=10) == []
 

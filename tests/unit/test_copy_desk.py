@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
+from msgspec import structs
 
 from consumer.attempt.reports import CopyNeed, Report
 from consumer.process.operations.copy_desk import UnitCopies
@@ -18,12 +19,13 @@ from consumer.slots.pipeline import PipelineSettings
 from consumer.units.decisions import PipelineState, step_pipeline
 from consumer.units.messages import (
     AttemptsReported,
+    OperationFailed,
     ProbeStopped,
     StoppedProbed,
     TakeOver,
     UnitTakenOver,
 )
-from consumer.units.unit import ApplyPhase, LocalUnit, UnitRef
+from consumer.units.unit import Applying, LocalUnit, Stopped, UnitRef
 from schemas.config.model import load_config
 from schemas.problems import Problem, decode_problem, encode_problem
 from schemas.wire.copies import CopyOutcome, CopyRequest, CopyState, RepairLimits, find_copy_state
@@ -112,7 +114,7 @@ def test_a_copy_is_asked_for_once_with_the_pipelines_limits(tmp_path: Path) -> N
 def test_dots_in_names_divide_nothing(tmp_path: Path, place: tuple[str, str]) -> None:
     desk = Desk(tmp_path)
     desk.place = place
-    unit = replace(UNIT, topic=format_former_table_topic("rowlock", "branch1", *place))
+    unit = structs.replace(UNIT, topic=format_former_table_topic("rowlock", "branch1", *place))
     desk.desk.check_needed_copy(unit, NEED, WHY)
     [(_, request)] = desk.sent
     assert (request.db, request.table) == place
@@ -237,7 +239,7 @@ def test_watermarks_tell_of_copies_and_those_of_a_replaced_capture_do_not() -> N
 
 def waiting() -> PipelineState:
     """A unit that a slot applies, and that reports that it needs a copy."""
-    unit = LocalUnit("a", "s", 1, phase=ApplyPhase.APPLYING, epoch=7, topic_id="id")
+    unit = LocalUnit(UnitRef("a", "s", 1, "id"), Applying(), epoch=7)
     state = PipelineState(units={"a": unit})
     report = Report(topic="a", state="stopped", epoch=7, offset=4, message=WHY, copy=NEED)
     state, effects = step_pipeline(state, AttemptsReported([report]), 1.0)
@@ -249,8 +251,8 @@ def test_a_unit_that_needs_a_copy_has_one_asked_for_and_says_so() -> None:
     state = waiting()
     state, _ = step_pipeline(state, StoppedProbed("a", 1, "seen", "id", message="asked for"), 2.0)
     assert state.units["a"].watched.message == "asked for"
-    assert state.units["a"].error == WHY, "what the target says stays as it is"
-    assert state.units["a"].phase is ApplyPhase.WAITING
+    assert state.units["a"].stop_cause == WHY, "what the target says stays as it is"
+    assert isinstance(state.units["a"].state, Stopped)
 
 
 def test_a_copy_that_has_begun_is_gone_on_at_at_once_by_a_hand_and_not_again_and_again() -> None:
@@ -258,14 +260,14 @@ def test_a_copy_that_has_begun_is_gone_on_at_at_once_by_a_hand_and_not_again_and
     state, effects = step_pipeline(state, StoppedProbed("a", 1, "seen", "id", begun=True), 2.0)
     [take] = [each for each in effects if isinstance(each, TakeOver)]
     assert take.look
-    unit = state.units["a"]
-    unit.busy, unit.phase = False, ApplyPhase.WAITING
+    again = OperationFailed("a", 1, WHY, should_retry=False, waits=True, copy=NEED)
+    state, _ = step_pipeline(state, again, 2.5)
     state, effects = step_pipeline(state, StoppedProbed("a", 1, "seen", "id", begun=True), 3.0)
     assert not [each for each in effects if isinstance(each, TakeOver)], "nothing has changed"
     state, effects = step_pipeline(state, StoppedProbed("a", 1, "another", "id", begun=True), 4.0)
     assert [each for each in effects if isinstance(each, TakeOver)]
     state, _ = step_pipeline(state, UnitTakenOver("a", 1, 9, 50, 51), 5.0)
-    assert (state.units["a"].copy, state.units["a"].phase) == (None, ApplyPhase.APPLYING)
+    assert state.units["a"].state == Applying()
 
 
 def outcome(request: CopyRequest, **more: Any) -> CopyOutcome:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from consumer.attempt.reports import LaneFigures
+from consumer.attempt.reports import LaneFigures, Report
 from consumer.reporting.protocol import LineWriter
 from consumer.reporting.status_lines import StatusWriter
 from consumer.spark import daemon
@@ -17,33 +17,33 @@ from consumer.units.supervision import WatchedUnit, apply_report
 from schemas.config.spark import SparkConfig
 
 
-def _report(**facts: Any) -> dict[str, Any]:
+def _report(**facts: Any) -> Report:
     usual = {
+        "topic": "t",
         "state": "ok",
+        "epoch": 1,
         "offset": 5,
         "applied": 2,
         "dropped": 1,
-        "held": 0,
         "displaced": 2,
         "commit_ts_ms": 7,
-        "message": "",
         "lanes": LaneFigures(upserted=2, lock_chain=3),
     }
-    return {**usual, **facts}
+    return Report(**{**usual, **facts})
 
 
 def test_figures_add_up_and_a_stopped_unit_stays_stopped() -> None:
-    unit = apply_report(apply_report(WatchedUnit(offset=-1), **_report()), **_report(offset=9))
+    unit = apply_report(apply_report(WatchedUnit(offset=-1), _report()), _report(offset=9))
     assert (unit.offset, unit.applied, unit.dropped, unit.displaced) == (9, 4, 2, 4)
     assert unit.lanes == LaneFigures(upserted=4, lock_chain=3)
-    stopped = apply_report(unit, **_report(state="stopped", message="why"))
-    assert (apply_report(stopped, **_report()).state, apply_report(stopped, **_report()).message) == (
+    stopped = apply_report(unit, _report(state="stopped", message="why"))
+    assert (apply_report(stopped, _report()).state, apply_report(stopped, _report()).message) == (
         "stopped",
         "why",
     )
-    assert apply_report(unit, **_report(state="behind")).state == "behind"
-    lagging = apply_report(unit, **_report(left=8))
-    assert (unit.left, lagging.left, apply_report(lagging, **_report()).left) == (None, 8, 8)
+    assert apply_report(unit, _report(state="behind")).state == "behind"
+    lagging = apply_report(unit, _report(left=8))
+    assert (unit.left, lagging.left, apply_report(lagging, _report()).left) == (None, 8, 8)
 
 
 def test_status_lines_are_written_once_and_survive_a_reader_that_is_gone() -> None:

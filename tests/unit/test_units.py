@@ -5,12 +5,22 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
 
 from consumer.reporting.protocol import decode_command, encode_unit_event
-from consumer.units.unit import ApplyPhase
+from consumer.units.unit import (
+    Aborting,
+    Applying,
+    AwaitingStart,
+    Fencing,
+    LocalState,
+    Preparing,
+    Stopped,
+    TakingOver,
+)
 from coordinator.core.replication_table import ReplicaPhase
 from schemas.units import (
     Prepared,
@@ -48,6 +58,16 @@ EVENTS = {
         7
     ),
 }
+#: States of a unit in the apply process → its phase.
+LOCAL_STATES: dict[type[LocalState], str] = {
+    Preparing: "preparing",
+    AwaitingStart: "prepared",
+    TakingOver: "replicating",
+    Applying: "replicating",
+    Stopped: "replicating",
+    Aborting: "stopping",
+    Fencing: "stopping",
+}
 #: Classes with words of a unit's phases → why they are not `UnitPhase` itself.
 SAYS_MORE = {
     "UnitPhase": "it is the vocabulary",
@@ -55,7 +75,6 @@ SAYS_MORE = {
     "SetState": "of all replicas of a unit together",
     "Primary": "of the primary among them, as rules ask for it",
     "Secondary": "of the secondary among them, as rules ask for it",
-    "ApplyPhase": "in the apply process, where replicating has three stages",
     "Liveness": "of an agent",
     "ChildPhase": "of a process of `rowlock run`",
 }
@@ -85,9 +104,8 @@ def test_other_words_are_refused(line: str) -> None:
 def test_what_says_more_uses_the_same_words() -> None:
     words = {phase.value for phase in UnitPhase}
     assert {seen.value for seen in ReplicaPhase} == words | {"gone"}
-    stages = {ApplyPhase.TAKING_OVER, ApplyPhase.APPLYING, ApplyPhase.WAITING}
-    assert {phase.value for phase in set(ApplyPhase) - stages} == words - {"absent", "replicating", "stopped"}
-    assert not {phase.value for phase in stages} & words
+    assert set(LOCAL_STATES) == set(get_args(LocalState))
+    assert set(LOCAL_STATES.values()) == words - {"absent", "stopped"}
 
 
 def test_there_is_no_other_set_of_phases() -> None:
@@ -107,5 +125,6 @@ def test_the_table_of_words_has_all_of_them() -> None:
     page = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
     table = page.split("## Words")[1].split("\n## ")[0]
     events = {each.__struct_config__.tag for each in (Prepared, PrepareProgress, UnitProgressed, WorkerEnded)}
-    reported = {each.value for each in (*UnitPhase, *UnitOperation, *ApplyPhase)} | events
+    reported = {each.value for each in (*UnitPhase, *UnitOperation)} | events
+    reported |= {each.__name__ for each in LOCAL_STATES}
     assert {word for word in reported if f"`{word}`" not in table} == set()
