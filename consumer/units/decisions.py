@@ -101,8 +101,9 @@ def step_pipeline(
 ) -> tuple[PipelineState, list[PipelineEffect]]:
     """Apply `event` at the time `now`; return the state and the effects, in order."""
     out = _handle_event(state, event, now)
-    for topic in list(state.units):
-        if state.secrets_replaced:  # a unit that applies has connections, which servers keep
+    # Units that apply have no operation that is due, and their connections outlive a change of secrets.
+    for topic in [topic for topic, unit in state.units.items() if not isinstance(unit.state, Applying)]:
+        if state.secrets_replaced:
             out += state.step_topic(topic, SecretsReplaced(), now)
         out += state.step_topic(topic, PipelineTick(), now)
     checked = state.begin_check(now)
