@@ -65,7 +65,7 @@ class PipelineListener(Protocol):
 
 REMOTE_END_S = 10.0
 """Seconds after the loss of its stream for which a slot on another machine counts as running: it notices the
-loss within four seconds, and the attempt under way ends with its next step."""
+loss within three seconds, and the attempt under way ends with its next step."""
 CLOSE_S = 5.0
 """Longest wait in seconds for the end of the slots in Spark's tasks, which have no unit any more."""
 

@@ -142,6 +142,8 @@ def count_slots(spark: SparkConfig) -> int:
     return int(number) if number.isdigit() else os.cpu_count() or 2
 
 
+_LOST_EXECUTOR = re.compile(r"ExecutorLostFailure \(.*")
+"""What Spark's message says of a task whose executor was lost. No line of it is an error's."""
 _LOST_TASK = re.compile(r"\(TID \d+\) \((\S+) executor \S+\)")
 """Where Spark's message about a lost task names the host."""
 
@@ -153,7 +155,9 @@ def find_host(lines: list[str]) -> str:
 
 
 def find_cause(lines: list[str]) -> str:
-    """Return the last informative line of a Java or Python trace."""
+    """Return the last informative line of a Java or Python trace, or the reason for an executor's loss."""
+    if lost := next((match for line in lines if (match := _LOST_EXECUTOR.search(line))), None):
+        return lost[0][:400]
     messages = [
         line.strip() for line in lines if line.strip() and not line.strip().startswith(("at ", "..."))
     ]

@@ -221,7 +221,10 @@ def _step_applying(unit: LocalUnit, state: Applying, event: LocalUnitEvent, now:
             return unit, logged + withdraw
         case Report() | SlotLost():
             unit = unit.with_backoff(now)
-            return unit.enter(TakingOver(unit.backoff.next_at, lock_wait=state.lock_wait)), withdraw
+            # a lost slot is no trouble of the unit, unless it repeats
+            is_first = isinstance(event, SlotLost) and unit.backoff.failures == 1
+            run_at = now if is_first else unit.backoff.next_at
+            return unit.enter(TakingOver(run_at, lock_wait=state.lock_wait)), withdraw
         case RemoveUnit():
             unit, fence = _fence_unit(unit, None)
             return unit, withdraw + fence

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
+from deploy.embedded.ports import pick_port
+from deploy.embedded.services import Kafka
+from tests.faults.pulse import Pulse, list_statements
 from tests.faults.whole_system import RunUnderFaults
-from tests.kits.running import ACCOUNTS, HERE, Program, Run
-from tests.kits.whole_run import whole_run
+from tests.kits.running import ACCOUNTS, HERE, Program
+from tests.kits.whole_run import KINDS, Source, Target, whole_run
 from tests.servers.spark_host import HostOptions
 from tests.servers.spark_hosts import PYTHON, SparkHosts, admit_hosts, spark_hosts
 
@@ -25,9 +29,73 @@ class RunOnHosts(RunUnderFaults):
 
     cluster: SparkHosts
     token: Path
+    tables: list[str]
+    """The tables beside that of the load, for a Pulse."""
+
+    @property
+    def driver_ports(self) -> tuple[int, ...]:
+        """The ports at which executors reach the agent."""
+        driver = self.parts["spark"]["driver"]
+        return driver["port"], driver["block_manager_port"], driver["channel_port"]
+
+    def list_open_hosts(self) -> list[str]:
+        """Return the hosts whose slots are open, by the log."""
+        open_slots: dict[int, str] = {}
+        for line in self.read_log():
+            if line["event"] == "slot opened":
+                open_slots[line["slot"]] = line["host"]
+            elif line["event"] == "slot lost":
+                open_slots.pop(line["slot"], None)
+            elif line["event"] == "process started" and "apply" in str(line.get("child")):
+                open_slots.clear()
+        return sorted(open_slots.values())
+
+    def read_log(self) -> list[dict[str, Any]]:
+        """Return rowlock's own lines of the log."""
+        lines = self.run.log.read_text(errors="replace").splitlines()
+        found = []
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+        return [each for each in found if isinstance(each, dict) and "event" in each]
+
+    def until_open(self, *hosts: str) -> None:
+        """Await that the slots of exactly these hosts are open."""
+        self.run.until(lambda: self.list_open_hosts() == sorted(hosts), f"slots on {hosts}", 300)
+
+    def measure(self, fault: Callable[[], None], seed: int) -> tuple[float, float]:
+        """Let `fault` happen under load. Return after how many seconds the last table's changes arrived that
+        were made after the beginning of the fault, and the longest time that a change of any table waited.
+        """
+        pulse = Pulse(self.source, self.office, self.db, self.tables)
+        pulse.start()
+        began: list[float] = []
+
+        def strike() -> None:
+            began.append(time.monotonic())
+            fault()
+
+        try:
+            self.under_load(strike, seed)
+            self.run.until(
+                lambda: None not in pulse.find_resumption(began[0]).values(), "all tables resume", 120
+            )
+        finally:
+            pulse.stop()
+        assert pulse.regressions == []
+        resumed = pulse.find_resumption(began[0])
+        waits = pulse.find_longest_waits(began[0])
+        last = max(seconds for seconds in resumed.values() if seconds is not None)
+        print(f"\nresumed after {last:.1f} s, longest wait {max(waits.values()):.1f} s")
+        return last, max(waits.values())
 
     def build_options(self, **more: Any) -> HostOptions:
-        return HostOptions(files={self.token: TOKEN}, **more)
+        return build_host(self.token, **more)
+
+
+def build_host(token: Path, content: bytes = TOKEN, **more: Any) -> HostOptions:
+    """Return the options of a host that has `content` in the token's file, and one core: for one slot."""
+    return HostOptions(files={token: content}, **{"cores": 1, **more})
 
 
 def make_package(folder: Path) -> Path:
@@ -42,35 +110,42 @@ def make_package(folder: Path) -> Path:
 def run_on_hosts(
     folder: Path,
     package: Path,
-    source: MariaDB,
+    source: Source,
     broker: Kafka,
-    office: PostgreSQL,
+    office: Target,
     database: str,
+    *,
+    tables: int = 7,
+    hosts: list[HostOptions] | None = None,
     **spark: Any,
 ) -> Iterator[RunOnHosts]:
-    """Start a run with two hosts; it has applied the snapshot. `spark`: more keys of its section."""
+    """Start a run with two hosts; it has applied the snapshot. `tables`: beside that of the load; `spark`:
+    more keys of its section."""
     token = folder / "executor-token"
     token.write_bytes(TOKEN)
-    options = HostOptions(files={token: TOKEN})
+    options = build_host(token)
     with spark_hosts(
-        folder, options, options, encrypted=True, settings={"spark.worker.timeout": "10"}
+        folder, *(hosts or (options, options)), encrypted=True, settings={"spark.worker.timeout": "10"}
     ) as cluster:
         cluster.expose(broker.port, office.port, source.port)
         admit_hosts(office)
+        schema = "public" if KINDS[type(office)] == "postgres" else database
+        names = [f"pulse{number}" for number in range(tables)]
         pipeline = {
             "sources": ["branch"], "target": "hq", "lanes": 4,
-            "routes": [{"from": f"{database}.*", "to": "public.{table}"}],
+            "routes": [{"from": f"{database}.*", "to": f"{schema}.{{table}}"}],
         }  # fmt: skip
         with whole_run(
             folder, database, broker, {"branch": source}, {"hq": office}, {"to-hq": pipeline}
         ) as whole:
             made = RunOnHosts(
-                **vars(whole), source=source, office=office, broker=broker, cluster=cluster, token=token
-            )
+                **vars(whole), source=source, office=office, broker=broker, cluster=cluster, token=token,
+                tables=names,
+            )  # fmt: skip
             made.parts["spark"] = build_spark_section(cluster, token, package, **spark)
             made.write_parts()
             made.run.program = Program(sys.executable, {"SPARK_CONF_DIR": str(cluster.settings_file.parent)})
-            made.change("branch", *ACCOUNTS)
+            made.change("branch", *ACCOUNTS, *list_statements(names))
             made.run.start()
             made.run.until(made.equal, "the snapshot is applied", 300)
             yield made
@@ -84,7 +159,12 @@ def build_spark_section(
         "master": cluster.master.url,
         "memory": "512m",
         "slots": 2,
-        "driver": {"host": cluster.address},
+        "driver": {
+            "host": cluster.address,
+            "port": pick_port(),
+            "block_manager_port": pick_port(),
+            "channel_port": pick_port(),
+        },
         "executor_token_file": str(token),
         "python": PYTHON,
         **({} if package is None else {"package": str(package)}),
@@ -97,7 +177,3 @@ def build_spark_section(
         **more,
     }
 
-
-def find_opened_slots(run: Run) -> list[str]:
-    """Return the log lines about opened slots."""
-    return [line for line in run.log.read_text(errors="replace").splitlines() if "slot opened" in line]

@@ -1,16 +1,23 @@
-"""Executors on other hosts, with users and folders of their own, apply every row whatever happens."""
+"""Executors on other hosts, with users and folders of their own, apply every row whatever happens: MariaDB to
+PostgreSQL, 20 topics."""
 
 from __future__ import annotations
 
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
-from tests.faults.spark_executors import RunOnHosts, find_opened_slots, make_package, run_on_hosts
+from tests.faults.spark_executors import RunOnHosts, make_package, run_on_hosts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+BOTH = "host1", "host2"
+LEASE_S = 10.0
+CUT_S = 12.0
 
 
 @pytest.fixture(scope="module")
@@ -24,14 +31,98 @@ def system(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[RunOnHosts]:  # fmt: skip
     folder = tmp_path_factory.mktemp("hosts")
-    with run_on_hosts(folder, package, mariadb, kafka, postgres, "hosts") as made:
+    with run_on_hosts(folder, package, mariadb, kafka, postgres, "hosts", tables=19) as made:
         yield made
 
 
-def test_slots_open_on_both_hosts(system: RunOnHosts) -> None:
-    def on_both() -> bool:
-        opened = "".join(find_opened_slots(system.run))
-        return all(host.name in opened for host in system.cluster.hosts)
+def test_no_table_waits_while_nothing_happens(system: RunOnHosts) -> None:
+    system.until_open(*BOTH)
+    _, waited = system.measure(lambda: time.sleep(5), seed=1)
+    assert waited < LEASE_S
 
-    system.run.until(on_both, "a slot on each host", 300)
-    system.under_load(lambda: None, seed=1)
+
+def test_topics_of_a_killed_executor_resume_elsewhere(system: RunOnHosts) -> None:
+    system.until_open(*BOTH)
+
+    def kill() -> None:
+        assert system.cluster.hosts[0].kill_executor() == 1
+
+    resumed, _ = system.measure(kill, seed=2)
+    assert resumed < 5
+
+
+def test_topics_of_a_host_that_is_cut_off_resume_elsewhere(system: RunOnHosts) -> None:
+    system.until_open(*BOTH)
+    host = system.cluster.hosts[1]
+
+    def cut() -> None:
+        host.cut()
+        time.sleep(CUT_S)
+        host.connect()
+
+    resumed, waited = system.measure(cut, seed=3)
+    assert resumed < 5
+    assert waited < LEASE_S
+
+
+@pytest.mark.parametrize("what", ["driver", "target", "kafka"])
+def test_no_table_waits_longer_than_the_lease_if_an_executor_is_cut_from(
+    system: RunOnHosts, what: str
+) -> None:
+    system.until_open(*BOTH)
+    host = system.cluster.hosts[0]
+    ports = {
+        "driver": system.driver_ports, "target": (system.office.port,), "kafka": (system.broker.port,),
+    }[what]  # fmt: skip
+
+    def cut() -> None:
+        host.cut(*ports)
+        time.sleep(40 if what == "target" else 25)
+        host.connect()
+
+    _, waited = system.measure(cut, seed=4)
+    assert waited < LEASE_S + 10
+
+
+def test_paused_executors_continue(system: RunOnHosts) -> None:
+    system.until_open(*BOTH)
+    host = system.cluster.hosts[0]
+
+    def pause() -> None:
+        host.send_signal(signal.SIGSTOP)
+        time.sleep(10)
+        host.send_signal(signal.SIGCONT)
+
+    _, waited = system.measure(pause, seed=5)
+    assert waited < LEASE_S
+
+
+def test_a_worker_stops_and_starts(system: RunOnHosts) -> None:
+    system.until_open(*BOTH)
+    host = system.cluster.hosts[1]
+
+    def restart() -> None:
+        host.stop()
+        host.start()
+
+    _, waited = system.measure(restart, seed=6)
+    assert waited < LEASE_S
+
+
+def test_the_apply_process_is_killed(system: RunOnHosts) -> None:
+    system.until_open(*BOTH)
+    system.under_load(lambda: system.run.kill_processes("consumer.main"), seed=7)
+
+
+def test_java_is_killed(system: RunOnHosts) -> None:
+    system.until_open(*BOTH)
+    system.under_load(lambda: system.run.kill_processes("org.apache.spark.deploy.SparkSubmit"), seed=8)
+
+
+def test_an_added_host_replaces_one_that_is_closed_for_good(system: RunOnHosts) -> None:
+    """The last test: host1 does not come back."""
+    system.until_open(*BOTH)
+    added = system.cluster.add_host(system.build_options())
+    _, waited = system.measure(system.cluster.hosts[0].close, seed=9)
+    assert waited < LEASE_S
+    system.until_open("host2", added.name)

@@ -288,19 +288,29 @@ def test_late_reports_and_losses_of_an_earlier_fencing_token_change_nothing() ->
     assert run(SlotLost("a", 9)) == []
     assert run(SlotLost("x", 10)) == []
     assert isinstance(run.state.units["a"].state, Applying)
-    assert run(SlotLost("a", 10)) == [WithdrawUnit("a")]
+    assert run(SlotLost("a", 10))[0] == WithdrawUnit("a")
     assert isinstance(run.state.units["a"].state, TakingOver)
 
 
 def test_a_unit_is_taken_over_again_after_the_loss_of_its_slot() -> None:
     run = Script().place_units("a", "b")
-    assert run(SlotLost("a", 10)) == [WithdrawUnit("a")]
-    (take,) = run(PipelineTick(), 1.0)
+    withdraw, take = run(SlotLost("a", 10))
+    assert withdraw == WithdrawUnit("a")
     assert isinstance(take, TakeOver)
     assert (take.unit.topic, take.above) == ("a", 10)
     taken = UnitTakenOver("a", 1, 11, 120, 130)
     assert run(taken) == [PlaceUnit(run.state.units["a"].ref, taken)]
     assert run.state.units["b"].epoch == 10
+
+
+def test_repeated_losses_delay_the_takeover() -> None:
+    run = Script().place_units("a")
+    run(SlotLost("a", 10))
+    run(UnitTakenOver("a", 1, 11, 120, 130))
+    assert run(SlotLost("a", 11)) == [WithdrawUnit("a")]
+    assert run(PipelineTick(), 0.9) == []
+    (take,) = run(PipelineTick(), 1.0)
+    assert isinstance(take, TakeOver)
 
 
 def test_a_stop_withdraws_the_unit_and_then_fences_it() -> None:

@@ -94,3 +94,16 @@ def test_the_cause_is_the_last_error_of_a_trace() -> None:
         "... 3 more",
     ]
     assert find_cause(trace) == "Caused by: java.io.IOException: gone"
+
+
+def test_the_cause_of_a_lost_executor_is_the_reason_for_its_loss() -> None:
+    reason = "ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: worker lost: x"
+    says = [
+        "[STREAM_FAILED] Query [id = 89, runId = 9b] terminated with exception: Job aborted due to stage failure: "
+        "Task 0 in stage 0.0 failed 1 times, most recent failure: Lost task 0.0 in stage 0.0 (TID 0) "
+        f"(10.77.194.2 executor 1): {reason}",
+        "Driver stacktrace:",
+        "=== Streaming Query ===",
+        "+- ~StreamingDataSourceV2ScanRelation[timestamp#5, value#6L] RatePerMicroBatch(rowsPerBatch=1)",
+    ]
+    assert find_cause(says) == reason
