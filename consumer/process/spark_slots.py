@@ -82,6 +82,7 @@ class SparkSlots:
             for number in self._tasks:
                 self._start_if_ended(number, time.monotonic())
             self._slot_lines.write_changes(self._pool.count_open(), time.monotonic())
+            self._pool.end_troubles()
             self._stop.wait(LOOK_S)
 
     def _start_if_ended(self, number: int, now: float) -> None:

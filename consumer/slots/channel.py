@@ -39,7 +39,8 @@ log = structlog.get_logger(__name__)
 METHOD = "/rowlock.slots.v1.Slots/Serve"
 TOKEN = "rowlock-slot-token"  # noqa: S105  # a name
 KEEPALIVE = Keepalive(every=1.0, timeout=2.0)
-"""A stream is lost three seconds after a cut: the units of a lost executor are applied elsewhere before five."""
+"""A stream is lost three seconds after a cut: the units of a lost executor are applied elsewhere before five
+have passed."""
 
 
 class _Outbox:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from consumer.errors import ConsumerError, TransientError
@@ -20,8 +21,11 @@ class ConnectionCache:
     `name`: the connections' name in the server's list of sessions.
     """
 
-    def __init__(self, target: TargetConfig, name: str) -> None:
-        self._target = target
+    def __init__(
+        self, target: TargetConfig, name: str, on_unreachable: Callable[[str], object] = bool
+    ) -> None:
+        """`on_unreachable`: receives why the target could not be reached."""
+        self._target, self._on_unreachable = target, on_unreachable
         self._name = name
         self._open: dict[int, UnitTarget] = {}
         self._failed_at = -PAUSE_S
@@ -41,8 +45,9 @@ class ConnectionCache:
             raise TransientError("the target could not be reached a moment ago")
         try:
             return open_target(self._target, name=f"{self._name} lane {number}")
-        except TransientError:
+        except TransientError as error:
             self._failed_at = time.monotonic()
+            self._on_unreachable(str(error))
             raise
 
     def drop_if_broken(self, number: int) -> None:

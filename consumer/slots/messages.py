@@ -121,7 +121,13 @@ class SlotReports(msgspec.Struct, frozen=True, tag="reports"):
     reports: list[Report] = msgspec.field(name="reports")
 
 
-SlotAnswer = SlotOpened | UnitReleased | SlotReports
+class ServerUnreachable(msgspec.Struct, frozen=True, tag="unreachable"):
+    """The slot could not connect to Kafka or to the target of a pipeline."""
+
+    error: str = msgspec.field(name="error")
+
+
+SlotAnswer = SlotOpened | UnitReleased | SlotReports | ServerUnreachable
 
 _ENCODE = msgspec.msgpack.Encoder().encode
 _DECODE_COMMAND = msgspec.msgpack.Decoder(SlotCommand).decode

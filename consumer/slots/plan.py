@@ -5,6 +5,8 @@ released it. After a takeover, which has raised its fencing token, it is given t
 one may be lost, or wait for ever for a statement, and what it still writes is rolled back.
 
 Units are in the apply process's own slot only while no other one is open, or if it alone may serve them.
+A slot that cannot reach a server, because its host is cut off from it, serves no unit for a while. If no slot
+can reach it, the server is away, and no unit moves.
 """
 
 from __future__ import annotations
@@ -93,6 +95,8 @@ class SlotPlan:
     """The slot of the apply process itself."""
     _slots: dict[int, set[UnitPlace]] = field(default_factory=dict)
     _units: dict[UnitPlace, _PlannedUnit] = field(default_factory=dict)
+    _cut_off: set[int] = field(default_factory=set)
+    """The slots that cannot reach a server, while others can."""
     _homeless: dict[UnitPlace, None] = field(default_factory=dict)
     """The units that are to be served and that no slot has."""
 
@@ -112,9 +116,26 @@ class SlotPlan:
         self._slots[slot] = set()
         return [*self._place_homeless(), *self._balance_units()]
 
+    def begin_trouble(self, slot: int) -> list[PlanEffect]:
+        """Move the units of a slot that cannot reach a server to the others."""
+        if slot not in self._slots or slot == self.own:
+            return []
+        self._cut_off.add(slot)
+        if self._cut_off >= self._slots.keys() - {self.own}:
+            self._cut_off.clear()
+        return self._balance_units()
+
+    def end_trouble(self, slot: int) -> list[PlanEffect]:
+        """Let a slot serve units again."""
+        self._cut_off.discard(slot)
+        return self._balance_units()
+
     def lose_slot(self, slot: int) -> list[PlanEffect]:
         """Take the units away from a slot whose stream has ended."""
         out: list[PlanEffect] = []
+        self._cut_off.discard(slot)
+        if self._cut_off >= self._slots.keys() - {self.own, slot}:
+            self._cut_off.clear()
         for place in sorted(self._slots.pop(slot, ())):
             unit = self._units[place]
             epoch = unit.held.epoch if unit.held is not None else 0
@@ -197,10 +218,14 @@ class SlotPlan:
 
     def _list_candidates(self, serve: ServeUnit) -> list[int]:
         """Return the slots that may serve a unit."""
-        others = [slot for slot in self._slots if slot != self.own]
-        if serve.only_here or not others:
+        homes = self._list_homes()
+        if serve.only_here or not homes:
             return [self.own] if self.own in self._slots else []
-        return others
+        return homes
+
+    def _list_homes(self) -> list[int]:
+        """Return the slots that serve units, apart from the apply process's own."""
+        return [slot for slot in self._slots if slot != self.own and slot not in self._cut_off]
 
     def _count_lagging(self, slot: int) -> int:
         return sum(self._units[place].lags for place in self._slots[slot])
@@ -221,13 +246,14 @@ class SlotPlan:
 
     def _balance_units(self) -> list[PlanEffect]:
         """Let slots release the units that other slots should have now."""
-        others = {slot: units for slot, units in self._slots.items() if slot != self.own}
-        if not others:
+        homes = {slot: self._slots[slot] for slot in self._list_homes()}
+        if not homes:
             return []
-        movable = [place for place in self._slots.get(self.own, ()) if self._is_movable(place)]
-        share = -(-(len(movable) + sum(map(len, others.values()))) // len(others))
-        surplus = [place for units in others.values() for place in sorted(units)[share:]]
-        return self._release_all([*sorted(movable), *surplus])
+        others = [units for slot, units in self._slots.items() if slot not in homes]
+        movable = [place for units in others for place in sorted(units) if self._is_movable(place)]
+        share = -(-(len(movable) + sum(map(len, homes.values()))) // len(homes))
+        surplus = [place for units in homes.values() for place in sorted(units)[share:]]
+        return self._release_all([*movable, *surplus])
 
     def _is_movable(self, place: UnitPlace) -> bool:
         serve = self._units[place].serve

@@ -23,6 +23,7 @@ from consumer.attempt.reports import Report
 from consumer.slots.messages import (
     CloseSlot,
     ForgetPipeline,
+    ServerUnreachable,
     ServeUnit,
     SlotAnswer,
     SlotCommand,
@@ -35,6 +36,7 @@ from consumer.slots.messages import (
 )
 from consumer.slots.pipeline import PipelineSettings
 from consumer.slots.plan import PlanEffect, SendCommand, SlotPlan, UnitLost
+from schemas.backoff import Backoff
 
 log = structlog.get_logger(__name__)
 
@@ -66,6 +68,8 @@ class PipelineListener(Protocol):
 REMOTE_END_S = 10.0
 """Seconds after the loss of its stream for which a slot on another machine counts as running: it notices the
 loss within three seconds, and the attempt under way ends with its next step."""
+TROUBLE_BACKOFF = Backoff(first=15.0, longest=300.0, quiet=900.0)
+"""For how long a slot that cannot reach a server serves no unit."""
 CLOSE_S = 5.0
 """Longest wait in seconds for the end of the slots in Spark's tasks, which have no unit any more."""
 
@@ -76,6 +80,7 @@ class _Slot:
     opened: SlotOpened
     known: set[str] = field(default_factory=set)
     """The runs of pipelines of which it has the settings."""
+    trouble: Backoff = TROUBLE_BACKOFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +232,29 @@ class SlotPool:
                     for report in reports:
                         if report.left is not None:
                             self._carry_out(self._plan.record_left(number, (run, report.topic), report.left))
+                case ServerUnreachable(error):
+                    self._begin_trouble(number, self._slots[number], error)
                 case SlotOpened():
                     log.error("slot opened its stream twice", slot=answer.number)
+
+    def _begin_trouble(self, number: int, slot: _Slot, error: str) -> None:
+        now = time.monotonic()
+        if number == OWN or now < slot.trouble.next_at:
+            return
+        slot.trouble = slot.trouble.with_failure(now)
+        log.warning(
+            "slot cannot reach a server", slot=slot.opened.number, host=slot.opened.host, error=error,
+            retry_in_s=slot.trouble.pause,
+        )  # fmt: skip
+        self._carry_out(self._plan.begin_trouble(number))
+
+    def end_troubles(self) -> None:
+        """Give units to slots again that could not reach a server for a while. Called every second or so."""
+        now = time.monotonic()
+        with self._mutex:
+            for number, slot in self._slots.items():
+                if slot.trouble.failures and now >= slot.trouble.next_at:
+                    self._carry_out(self._plan.end_trouble(number))
 
     def _carry_out(self, effects: Iterable[PlanEffect]) -> None:
         for effect in effects:

@@ -22,6 +22,7 @@ from consumer.slots.messages import (
     CloseSlot,
     ForgetPipeline,
     ReleaseUnit,
+    ServerUnreachable,
     ServeUnit,
     SlotAnswer,
     SlotCommand,
@@ -52,6 +53,7 @@ class SlotRunner:
     ) -> None:
         """`scratch`: the folder for scratch files, instead of that of the pipeline's settings."""
         self._outbox, self._name, self._scratch = ReportOutbox(answer, name), name, scratch
+        self._answer = answer
         self._schedule = SlotSchedule()
         self._pipelines: dict[str, ServedPipeline] = {}
         self._forgotten: set[str] = set()
@@ -98,6 +100,7 @@ class SlotRunner:
             take=partial(self._take_records, run),
             lose=partial(self._lose_records, run),
             others_wait=lambda: self._schedule.has_waiting,
+            on_unreachable=lambda error: self._answer(ServerUnreachable(error)),
         )
         with self._changed:
             self._pipelines[run] = pipeline

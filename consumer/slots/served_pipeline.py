@@ -40,6 +40,7 @@ from consumer.tables.shared_tables import SharedTableReader
 from consumer.tables.source_tables import find_source_keys, read_definition
 from consumer.targets.session import SqlSession
 from schemas.findings import START_OVER
+from schemas.io.kafka_clients import report_unreachable
 from schemas.io.kafka_passwords import use_passwords_of
 from schemas.problems import decode_problem, encode_problem
 
@@ -64,8 +65,11 @@ class UnitInputs:
         settings: PipelineSettings,
         watch: WatchTransaction,
         key_sweeps: MutableMapping[UnitAssignment, KeySweep],
+        on_unreachable: Callable[[str], object] = bool,
     ) -> None:
-        self.reader = build_reader_settings(settings.bootstrap, settings.kafka_options)
+        """`on_unreachable`: receives why no broker of Kafka can be reached."""
+        on_error = report_unreachable(on_unreachable)
+        self.reader = build_reader_settings(settings.bootstrap, settings.kafka_options, on_error)
         self._settings, self._watch, self._key_sweeps = settings, watch, key_sweeps
         self._sharers = SharedTableReader()
 
@@ -112,17 +116,21 @@ class ServedPipeline:
         take: TakeRecords,
         lose: LoseRecords,
         others_wait: Callable[[], bool],
+        on_unreachable: Callable[[str], object] = bool,
     ) -> None:
-        """`take`, `lose`: see TopicFollower. `others_wait`: returns whether units wait for their turn."""
-        self.settings = settings
+        """`take`, `lose`: see TopicFollower. `others_wait`: returns whether units wait for their turn.
+        `on_unreachable`: receives why Kafka or the target cannot be reached, from any thread.
+        """
+        self.settings, self._on_unreachable = settings, on_unreachable
         self._others_wait = others_wait
         self._tables: dict[UnitAssignment, ActiveDefinition] = {}
         self._key_sweeps: dict[UnitAssignment, KeySweep] = {}
         self._locks = LockWatch(report)
-        self._inputs = UnitInputs(settings, self._locks.watch_transaction, self._key_sweeps)
+        self._inputs = UnitInputs(settings, self._locks.watch_transaction, self._key_sweeps, on_unreachable)
         self.reader = TopicFollower(
-            build_follower_settings(settings.bootstrap, settings.kafka_options), settings.name, take, lose
-        )
+            build_follower_settings(settings.bootstrap, settings.kafka_options), settings.name, take, lose,
+            on_unreachable,
+        )  # fmt: skip
 
     def use_settings(self, settings: PipelineSettings) -> None:
         """Use these settings from now on, which differ in secrets alone."""
@@ -131,7 +139,9 @@ class ServedPipeline:
 
     def make_connections(self, number: int) -> ConnectionCache:
         """Return the connections of the thread `number` of the slot."""
-        return ConnectionCache(self.settings.target, f"rowlock {self.settings.name} {number}")
+        return ConnectionCache(
+            self.settings.target, f"rowlock {self.settings.name} {number}", self._on_unreachable
+        )
 
     def forget_unit(self, serve: ServeUnit) -> None:
         """Forget what is kept for a unit that is served elsewhere from now on, or stopped."""

@@ -12,7 +12,13 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.slots.faults import fault_ends_process
-from schemas.io.kafka_clients import build_client_settings, open_consumer, reads_by_offset
+from schemas.io.kafka_clients import (
+    build_client_settings,
+    build_loss_settings,
+    open_consumer,
+    reads_by_offset,
+    report_unreachable,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +41,7 @@ def build_follower_settings(bootstrap: str, options: Mapping[str, str]) -> dict[
         "fetch.queue.backoff.ms": 10,
         "queued.max.messages.kbytes": 16 << 10,
         "fetch.message.max.bytes": 1 << 20,
+        **build_loss_settings(),
     }
     return build_client_settings(bootstrap, options, own)
 
@@ -46,7 +53,16 @@ class TopicFollower:
     `take` and `lose` are called in the reader's thread.
     """
 
-    def __init__(self, settings: dict[str, Any], name: str, take: TakeRecords, lose: LoseRecords) -> None:
+    def __init__(
+        self,
+        settings: dict[str, Any],
+        name: str,
+        take: TakeRecords,
+        lose: LoseRecords,
+        on_unreachable: Callable[[str], object] = bool,
+    ) -> None:
+        """`on_unreachable`: receives why no broker can be reached, in the reader's thread."""
+        self._on_unreachable = on_unreachable
         self._settings, self._take, self._lose = settings, take, lose
         self._commands: deque[tuple[str, int, int | None]] = deque()
         self._changed = threading.Condition()
@@ -90,7 +106,7 @@ class TopicFollower:
     def _read_until_end(self) -> None:
         """Read until the end or an error, after which no topic is followed any more."""
         try:
-            self._consumer = open_consumer(self._settings)
+            self._consumer = open_consumer(self._settings, on_error=report_unreachable(self._on_unreachable))
             while not self._closing:
                 self._carry_out_commands()
                 self._read()

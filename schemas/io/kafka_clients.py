@@ -122,6 +122,22 @@ def reads_by_offset(group: str) -> Settings:
     return {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "error"}
 
 
+def build_loss_settings() -> Settings:
+    """Return the settings by which a client notices within seconds that no broker answers. By default it
+    takes a minute if nothing comes back, and half a minute for each connection."""
+    return {"socket.timeout.ms": 6_000, "socket.connection.setup.timeout.ms": 5_000}
+
+
+def report_unreachable(report: Callable[[str], object]) -> OnError:
+    """Return a client's `on_error` that passes on why no broker can be reached, and nothing else."""
+
+    def handle_error(error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            report(f"Kafka: {error.str()}")
+
+    return handle_error
+
+
 def open_producer(
     settings: Settings, *, log: ClientLog = ClientLog.LOUD, on_error: OnError | None = None
 ) -> Producer:

@@ -176,4 +176,3 @@ def build_spark_section(
         },
         **more,
     }
-

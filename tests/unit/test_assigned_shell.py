@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from consumer.attempt.reports import Report
+from consumer.errors import TransientError
 from consumer.ordering.model import LaneProgress, QuarantineEntry
 from consumer.process.effect_runner import EffectRunner, PipelineSlots, UnitProblems
 from consumer.process.pipeline_shell import PipelineShell
@@ -198,6 +199,19 @@ def test_a_dropped_connection_is_closed() -> None:
     assert closed == [1]
     connections.close()
     assert closed == [1, 0]
+
+
+def test_a_target_that_cannot_be_reached_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def open_target(*_: object, **__: object) -> None:
+        raise TransientError("nothing answers")
+
+    monkeypatch.setattr("consumer.slots.connections.open_target", open_target)
+    unreachable: list[str] = []
+    connections = ConnectionCache(SimpleNamespace(), "rowlock p", unreachable.append)  # type: ignore[arg-type]
+    for lane in range(2):
+        with pytest.raises(TransientError):
+            connections.get_connection(lane)
+    assert unreachable == ["nothing answers"]
 
 
 def test_figures_are_reported_before_the_end_of_their_unit(monkeypatch: pytest.MonkeyPatch) -> None:

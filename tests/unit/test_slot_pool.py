@@ -18,10 +18,12 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from consumer.attempt.reports import Report
+from consumer.slots import pool as pools
 from consumer.slots.messages import (
     CloseSlot,
     ForgetPipeline,
     ReleaseUnit,
+    ServerUnreachable,
     ServeUnit,
     SlotCommand,
     SlotOpened,
@@ -31,7 +33,7 @@ from consumer.slots.messages import (
     identify_machine,
 )
 from consumer.slots.plan import LAG_EVENTS
-from consumer.slots.pool import OWN, REMOTE_END_S, SlotPool
+from consumer.slots.pool import OWN, REMOTE_END_S, TROUBLE_BACKOFF, SlotPool
 from tests.kits.apply import until
 
 PLACE = ("r", "t")
@@ -309,6 +311,32 @@ def test_a_forgotten_pipeline_is_closed_in_the_slots_that_know_it(slots: Slots) 
     assert (link.take(), slots.own.take()) == ([ForgetPipeline("r")], [])
     slots.pool.take_answer(1, SlotReports("r", [Report("t", "ok", 7, 12)]))
     assert slots.listener.reports == []
+
+
+def test_a_slot_that_cannot_reach_a_server_serves_no_unit_for_a_while(
+    slots: Slots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(pools.time, "monotonic", lambda: now)
+    (first, one), (second, _) = slots.open(1), slots.open(2)
+    slots.pool.serve_unit(serve())
+    with capture_logs() as logs:
+        slots.pool.take_answer(one, ServerUnreachable("nothing answers"))
+        slots.pool.take_answer(one, ServerUnreachable("nothing answers"))
+    assert [(line["event"], line["host"], line["error"]) for line in logs] == [
+        ("slot cannot reach a server", "h", "nothing answers")
+    ]
+    assert first.take()[-1] == ReleaseUnit("r", "t")
+    slots.pool.take_answer(one, released())
+    assert [type(command) for command in second.take()] == [UsePipeline, ServeUnit]
+    slots.pool.serve_unit(serve("u"))
+    assert second.take() == [serve("u")]
+    now += TROUBLE_BACKOFF.first - 1
+    slots.pool.end_troubles()
+    assert second.take() == []
+    now += 1
+    slots.pool.end_troubles()
+    assert second.take() == [ReleaseUnit("r", "u")]
 
 
 def test_the_end_closes_every_slot(slots: Slots) -> None:

@@ -22,6 +22,7 @@ from consumer.slots.messages import (
     CloseSlot,
     ForgetPipeline,
     ReleaseUnit,
+    ServerUnreachable,
     ServeUnit,
     SlotAnswer,
     SlotReports,
@@ -53,9 +54,11 @@ class Pipeline:
 
     made: list[Pipeline]
 
-    def __init__(self, settings: Any, *, report: Any, take: Any, lose: Any, others_wait: Any) -> None:
+    def __init__(
+        self, settings: Any, *, report: Any, take: Any, lose: Any, others_wait: Any, on_unreachable: Any
+    ) -> None:
         self.settings, self.report, self.take, self.lose = settings, report, take, lose
-        self.others_wait = others_wait
+        self.others_wait, self.on_unreachable = others_wait, on_unreachable
         self.hang: set[str] = set()
         self.running: set[str] = set()
         self.go = threading.Event()
@@ -129,7 +132,7 @@ class Slot:
 def slot(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slot]:
     Pipeline.made = []
     monkeypatch.setattr(module, "ServedPipeline", Pipeline)
-    monkeypatch.setattr(module, "decode_pipeline", pickle.loads)
+    monkeypatch.setattr(module, "decode_pipeline", lambda raw, _scratch: pickle.loads(raw))
     made = Slot()
     yield made
     made.pipeline.go.set()
@@ -242,6 +245,11 @@ def test_the_end_waits_for_attempts_and_releases_everything(slot: Slot) -> None:
     assert {slot.next(UnitReleased).topic for _ in range(2)} == {"t", "u"}
     assert slot.pipeline.closed.is_set()
     assert all(each.closed.is_set() for each in slot.pipeline.connections)
+
+
+def test_a_server_that_cannot_be_reached_is_reported(slot: Slot) -> None:
+    slot.pipeline.on_unreachable("nothing answers")
+    assert slot.next(ServerUnreachable) == ServerUnreachable("nothing answers")
 
 
 def test_reports_that_come_fast_are_sent_together_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:

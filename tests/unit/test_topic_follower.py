@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -43,7 +43,8 @@ class Consumer:
 
     made: list[Consumer]
 
-    def __init__(self, _settings: Any) -> None:
+    def __init__(self, _settings: Any, on_error: Callable[[KafkaError], None]) -> None:
+        self.on_error = on_error
         self.assigned: dict[str, int] = {}
         self.waiting: queue.SimpleQueue[Message | Exception] = queue.SimpleQueue()
         self.closed = threading.Event()
@@ -82,9 +83,11 @@ class Followed:
     def __init__(self) -> None:
         self.taken: list[tuple[str, int, RecordSlice]] = []
         self.lost: list[tuple[str, int]] = []
+        self.unreachable: list[str] = []
         self.reader = TopicFollower(
-            {}, "p", lambda *call: self.taken.append(call), lambda *call: self.lost.append(call)
-        )
+            {}, "p", lambda *call: self.taken.append(call), lambda *call: self.lost.append(call),
+            self.unreachable.append,
+        )  # fmt: skip
 
     @property
     def consumer(self) -> Consumer:
@@ -99,6 +102,14 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Followed]:
     yield made
     made.reader.close()
     assert all(each.closed.is_set() for each in Consumer.made)
+
+
+def test_a_kafka_that_cannot_be_reached_is_reported(followed: Followed) -> None:
+    followed.reader.follow_topic("t", 5, 1)
+    until(lambda: Consumer.made, what="the consumer")
+    followed.consumer.on_error(KafkaError(KafkaError._TRANSPORT, "one of two brokers"))
+    followed.consumer.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "2/2 brokers are down"))
+    assert followed.unreachable == ["Kafka: 2/2 brokers are down"]
 
 
 def test_records_come_by_topic_with_the_number_of_their_command(followed: Followed) -> None:

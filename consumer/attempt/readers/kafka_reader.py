@@ -15,7 +15,13 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from consumer.errors import CopyNeededError, TransientError, UnitStoppedError
 from schemas.findings import START_OVER
-from schemas.io.kafka_clients import build_client_settings, open_consumer, reads_by_offset
+from schemas.io.kafka_clients import (
+    OnError,
+    build_client_settings,
+    build_loss_settings,
+    open_consumer,
+    reads_by_offset,
+)
 
 TopicRecord = tuple[int, bytes | None]
 """(offset, value)."""
@@ -25,8 +31,11 @@ IDLE_S = 15.0
 """Seconds without an answer of the broker after which a read has failed."""
 
 
-def build_reader_settings(bootstrap: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings of a consumer that reads topics from and to given offsets."""
+def build_reader_settings(
+    bootstrap: str, options: Mapping[str, str], on_error: OnError | None = None
+) -> dict[str, Any]:
+    """Return the settings of a consumer that reads topics from and to given offsets. `on_error`: receives
+    the client's errors."""
     own = {
         **reads_by_offset("rowlock-apply"),
         "enable.partition.eof": True,
@@ -36,6 +45,8 @@ def build_reader_settings(bootstrap: str, options: Mapping[str, str]) -> dict[st
         "queued.min.messages": 20_000,
         "queued.max.messages.kbytes": 16 << 10,
         "fetch.queue.backoff.ms": 10,
+        **build_loss_settings(),
+        **({} if on_error is None else {"error_cb": on_error}),
     }
     return build_client_settings(bootstrap, options, own)
 

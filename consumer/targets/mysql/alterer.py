@@ -8,7 +8,6 @@ names that connection (consumer.targets.session.SqlSession.alter_table): a takeo
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -28,6 +27,7 @@ from consumer.targets.mysql.catalog import adopt_collations, read_server_limits
 from consumer.targets.mysql.limits import explain_column_name, refuse_index_limit, refuse_table_limit
 from consumer.targets.mysql.sql import quote
 from consumer.targets.shared.name_limits import require_column_names
+from consumer.targets.silence import limit_silence
 from consumer.targets.sql import qualify_table
 from schemas.io import mysql_catalog
 from schemas.table.collations import make_collation_chooser, make_key_collation_chooser
@@ -41,10 +41,9 @@ SELECT index_name, non_unique, column_name FROM information_schema.statistics
 WHERE table_schema = %s AND table_name = %s ORDER BY index_name, seq_in_index"""
 _COLUMNS = "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
 _SETTINGS = ("lock_wait_timeout", "innodb_lock_wait_timeout", "sql_mode")
-#: Seconds for a statement that rebuilds a table. TCP keepalive (seconds, and tries) detects a dead
-#: server.
+#: Seconds for a statement that rebuilds a table, and for which the server may be cut off meanwhile.
 STATEMENT_S = 7 * 24 * 3600
-_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 6}
+STATEMENT_SILENCE_S = 40
 #: The versions from which the servers have RENAME COLUMN.
 _RENAMES, _RENAMES_MARIADB = (8, 0, 0), (10, 5, 2)
 
@@ -103,11 +102,13 @@ class MySqlAlterer:
         link.execute(f"SET SESSION lock_wait_timeout = {wait}, innodb_lock_wait_timeout = {wait}", [])
         raw = link.raw
         timeout, raw._read_timeout = raw._read_timeout, STATEMENT_S  # type: ignore[attr-defined]
-        _keep_alive(raw._sock)  # type: ignore[attr-defined]
+        limit_silence(raw._sock, STATEMENT_SILENCE_S)  # type: ignore[attr-defined]
         try:
             yield
         finally:
             raw._read_timeout = timeout  # type: ignore[attr-defined]
+            if raw.open:
+                limit_silence(raw._sock)  # type: ignore[attr-defined]
             self._restore_settings(raw, before)
 
     def _restore_settings(self, raw: object, before: tuple[object, ...]) -> None:
@@ -124,11 +125,3 @@ def has_renames(version: str) -> bool:
     """Return whether the server with this VERSION() has RENAME COLUMN."""
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
     return numbers >= (_RENAMES_MARIADB if "MariaDB" in version else _RENAMES)
-
-
-def _keep_alive(connection: socket.socket) -> None:
-    if connection.family in (socket.AF_INET, socket.AF_INET6):
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in _ALIVE.items():
-            if hasattr(socket, name):
-                connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

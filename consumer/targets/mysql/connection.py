@@ -33,6 +33,7 @@ from consumer.targets.mysql.errors import (
 from consumer.targets.mysql.locks import MARIADB_LOCKS, MYSQL_LOCKS, LockViews, MySqlLocks
 from consumer.targets.mysql.rights import format_account, grant_to_connect
 from consumer.targets.mysql.values import render_literal
+from consumer.targets.silence import CONNECT_S, limit_silence
 from consumer.targets.sql import Fragment, Params
 from schemas.errors import ServerConnectError
 from schemas.io.certificates import read_peer_expiry
@@ -111,7 +112,8 @@ class MySqlLink:
         try:
             self._raw = connect_mysql(
                 target.host, target.port, target.user, target.password, target.database,
-                read_timeout=READ_TIMEOUT_S, write_timeout=READ_TIMEOUT_S, program_name=self._name[:63],
+                connect_timeout=CONNECT_S, read_timeout=READ_TIMEOUT_S, write_timeout=READ_TIMEOUT_S,
+                program_name=self._name[:63],
                 **build_tls_arguments(target),
             )  # fmt: skip
         except ServerConnectError as error:
@@ -121,6 +123,7 @@ class MySqlLink:
                 raise MissingGrantError(error.problem.what, grant) from error
             kind = TransientError if error.transient else TargetConfigError
             raise kind.from_problem(error.problem) from error
+        limit_silence(self._raw._sock)  # type: ignore[attr-defined]
         try:
             self._prepare_session()
         except ConsumerError:

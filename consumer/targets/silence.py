@@ -1,0 +1,27 @@
+"""How soon a connection to a target ends whose server is cut off without a word.
+
+A topic whose executor is cut off from the target is applied elsewhere only after that, and the coordinator's
+lease, ten seconds by default, is what a cut may cost.
+"""
+
+from __future__ import annotations
+
+import socket
+
+SILENCE_S = 10
+"""Seconds for which a server's machine may leave data or probes without an acknowledgement. A statement may
+take as long as it likes: the machine acknowledges it at once."""
+CONNECT_S = 6
+"""Seconds that a server may take to accept a connection."""
+_PROBES = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2}
+
+
+def limit_silence(connection: socket.socket, seconds: int = SILENCE_S) -> None:
+    """End a TCP connection after `seconds` without an acknowledgement, where the system can do that."""
+    if connection.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    options = {**_PROBES, "TCP_KEEPCNT": max(1, (seconds - 5) // 2), "TCP_USER_TIMEOUT": seconds * 1000}
+    for name, value in options.items():
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
