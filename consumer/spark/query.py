@@ -144,6 +144,8 @@ def count_slots(spark: SparkConfig) -> int:
 
 _LOST_EXECUTOR = re.compile(r"ExecutorLostFailure \(.*")
 """What Spark's message says of a task whose executor was lost. No line of it is an error's."""
+_NO_ROWLOCK = "No module named 'consumer'"
+"""What Spark reports if its daemon of Python workers cannot be imported."""
 _LOST_TASK = re.compile(r"\(TID \d+\) \((\S+) executor \S+\)")
 """Where Spark's message about a lost task names the host."""
 
@@ -156,6 +158,11 @@ def find_host(lines: list[str]) -> str:
 
 def find_cause(lines: list[str]) -> str:
     """Return the last informative line of a Java or Python trace, or the reason for an executor's loss."""
+    if any(_NO_ROWLOCK in line for line in lines):
+        return (
+            f"rowlock is not installed for the Python of the executor on {find_host(lines) or 'some host'}: "
+            "configure spark.package, which `rowlock spark package` writes, or install rowlock there"
+        )
     if lost := next((match for line in lines if (match := _LOST_EXECUTOR.search(line))), None):
         return lost[0][:400]
     messages = [

@@ -54,6 +54,8 @@ def run_slot(fields: dict[str, Any], versions: dict[str, str], batches: Iterable
     task = SlotTask(**fields)
     token = _read_token(Path(task.token_file), host)
     # Imported here because gRPC must not be used before PySpark's daemon forks its workers.
+    import grpc
+
     from consumer.slots.channel import serve_slot
 
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -63,6 +65,9 @@ def run_slot(fields: dict[str, Any], versions: dict[str, str], batches: Iterable
     try:
         scratch = Path("scratch").resolve() if task.remote else None
         serve_slot(task.number, task.address, task.certificate, token, scratch)
+    except grpc.RpcError as error:
+        is_refused = error.code() is grpc.StatusCode.UNAUTHENTICATED
+        raise RuntimeError(_explain_stream_end(task, host, None if is_refused else error.details())) from None
     finally:
         ended.set()
     return iter(())
@@ -77,6 +82,19 @@ def _read_token(path: Path, host: str) -> str:
             f"the executor on {host} cannot read {path} ({error.strerror}), the token by which its slots "
             "prove themselves: put the agent's spark.executor_token_file there, for the executors' user"
         ) from error
+
+
+def _explain_stream_end(task: SlotTask, host: str, error: str | None) -> str:
+    """Return why a slot's stream has ended. `error`: gRPC's; None: the agent has refused the token."""
+    if error is None:
+        return (
+            f"the executor on {host} is refused: the text in its {task.token_file} is not that of the "
+            "agent's spark.executor_token_file: put that text there"
+        )
+    return (
+        f"the executor on {host} has no connection to the agent at {task.address} ({error}): let executors "
+        "reach spark.driver.host at spark.driver.channel_port"
+    )
 
 
 def _collect_garbage(ended: threading.Event) -> None:

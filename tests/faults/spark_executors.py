@@ -63,7 +63,7 @@ class RunOnHosts(RunUnderFaults):
         """Await that the slots of exactly these hosts are open."""
         self.run.until(lambda: self.list_open_hosts() == sorted(hosts), f"slots on {hosts}", 300)
 
-    def measure(self, fault: Callable[[], None], seed: int) -> tuple[float, float]:
+    def measure(self, fault: Callable[[], object], seed: int) -> tuple[float, float]:
         """Let `fault` happen under load. Return after how many seconds the last table's changes arrived that
         were made after the beginning of the fault, and the longest time that a change of any table waited.
         """
@@ -95,7 +95,8 @@ class RunOnHosts(RunUnderFaults):
 
 def build_host(token: Path, content: bytes = TOKEN, **more: Any) -> HostOptions:
     """Return the options of a host that has `content` in the token's file, and one core: for one slot."""
-    return HostOptions(files={token: content}, **{"cores": 1, **more})
+    files = {token: content, **more.pop("files", {})}
+    return HostOptions(files=files, **{"cores": 1, **more})
 
 
 def make_package(folder: Path) -> Path:
@@ -109,7 +110,7 @@ def make_package(folder: Path) -> Path:
 @contextlib.contextmanager
 def run_on_hosts(
     folder: Path,
-    package: Path,
+    package: Path | None,
     source: Source,
     broker: Kafka,
     office: Target,

@@ -1,0 +1,158 @@
+"""A host whose executors cannot serve costs its own slots alone, is named with what to do, and serves as soon
+as that is done. MySQL to PostgreSQL; rowlock is installed on the hosts, so each can have another one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.embedded.services import Kafka, MySQL, PostgreSQL
+from tests.faults.spark_executors import TOKEN, RunOnHosts, build_host, make_package, run_on_hosts
+from tests.servers.spark_host import SparkHost
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+FAKETIME = [Path(os.environ.get("ROWLOCK_FAKETIME", "/nowhere")),
+            *Path("/usr/lib").glob("*/faketime/libfaketime.so.1")]  # fmt: skip
+"""Where the library of the package libfaketime may be."""
+WAIT_S = 5.0
+"""The longest time that a table may wait while another host is bad."""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder that hosts see, unlike those for temporary files: `good` has this rowlock, `other` another."""
+    package = make_package(tmp_path_factory.mktemp("package"))
+    folder = Path(tempfile.mkdtemp(prefix="rowlock-installed-", dir="/var/tmp"))
+    for name in ("good", "other"):
+        with tarfile.open(package) as archive:
+            archive.extractall(folder / name, filter="data")
+    with (folder / "other/consumer/__init__.py").open("a") as file:
+        file.write("# changed\n")
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def system(
+    mysql: MySQL, postgres: PostgreSQL, kafka: Kafka, installed: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[RunOnHosts]:  # fmt: skip
+    folder = tmp_path_factory.mktemp("bad-hosts")
+    good = build_host(folder / "executor-token", environment={"PYTHONPATH": str(installed / "good")})
+    with run_on_hosts(folder, None, mysql, kafka, postgres, "badhosts", hosts=[good]) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def bad_host(system: RunOnHosts, token: bytes | None = TOKEN, **more: Any) -> Iterator[SparkHost]:
+    """Add a host that is closed at the end."""
+    options = build_host(system.token, TOKEN if token is None else token, **more)
+    host = system.cluster.add_host(options)
+    if token is None:
+        host.call("rm", system.token)
+    try:
+        yield host
+    finally:
+        host.close()
+        system.cluster.hosts.remove(host)
+        system.until_open("host1")
+
+
+def await_line(system: RunOnHosts, host: SparkHost, *words: str) -> dict[str, Any]:
+    """Await a line of the log about a failed slot that has the host and the words."""
+
+    def find() -> dict[str, Any] | None:
+        for line in system.read_log():
+            text = str(line.get("error", ""))
+            is_named = host.name in text or host.address == line.get("host")
+            if line["event"] == "slot's query failed" and is_named and all(word in text for word in words):
+                return line
+        return None
+
+    try:
+        found: dict[str, Any] = system.run.until(find, f"{host.name} named with {words}", 120)
+    except AssertionError as error:
+        seen = [line for line in system.read_log() if line.get("level") == "warning"][-5:]
+        raise AssertionError(f"{error}; warnings: {seen}") from None
+    print(f"\n{found}")
+    return found
+
+
+def check_others_go_on(system: RunOnHosts, seed: int) -> None:
+    _, waited = system.measure(lambda: time.sleep(3), seed)
+    assert waited < WAIT_S
+    assert system.list_open_hosts() == ["host1"]
+
+
+def test_a_host_without_rowlock(system: RunOnHosts) -> None:
+    system.until_open("host1")
+    with bad_host(system) as host:
+        await_line(system, host, "rowlock is not installed", "rowlock spark package")
+        check_others_go_on(system, seed=1)
+
+
+def test_a_host_with_another_rowlock(system: RunOnHosts, installed: Path) -> None:
+    system.until_open("host1")
+    with bad_host(system, environment={"PYTHONPATH": str(installed / "other")}) as host:
+        await_line(system, host, f"the executor on {host.name} has rowlock ", "(the agent has ")
+        check_others_go_on(system, seed=2)
+
+
+@pytest.mark.parametrize(("token", "words"), [(b"wrong\n", "token"), (None, "cannot read")])
+def test_a_host_serves_as_soon_as_its_token_is_right(
+    system: RunOnHosts, installed: Path, token: bytes | None, words: str
+) -> None:
+    system.until_open("host1")
+    with bad_host(system, token, environment={"PYTHONPATH": str(installed / "good")}) as host:
+        await_line(system, host, words, "spark.executor_token_file")
+        check_others_go_on(system, seed=3)
+        text = f"printf %s {shlex.quote(TOKEN.decode())} > {shlex.quote(str(system.token))}"
+        host.call("sh", "-c", text)
+        system.until_open("host1", host.name)
+
+
+def strike_with_clock(system: RunOnHosts, offset: str, installed: Path) -> Callable[[], None]:
+    """Return a fault after which only a host with another clock serves."""
+    library = next((path for path in FAKETIME if path.is_file()), None)
+    if library is None:
+        pytest.skip("no libfaketime; ROWLOCK_FAKETIME may name it")
+    own = system.token.parent / "libfaketime.so.1"
+    options = build_host(
+        system.token,
+        environment={
+            "PYTHONPATH": str(installed / "good"), "LD_PRELOAD": str(own), "FAKETIME": offset,
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1",
+        },
+        files={own: library.read_bytes()},
+    )  # fmt: skip
+    host = system.cluster.add_host(options)
+    now = float(host.call("env", f"LD_PRELOAD={own}", f"FAKETIME={offset}", "date", "+%s"))
+    assert abs(abs(now - time.time()) - 600) < 60
+    system.until_open("host1", host.name)
+    return system.cluster.hosts[0].kill_executor
+
+
+@pytest.mark.parametrize("offset", ["+10m", "-10m"])
+def test_a_host_whose_clock_is_ten_minutes_off(system: RunOnHosts, installed: Path, offset: str) -> None:
+    system.until_open("host1")
+    strike = strike_with_clock(system, offset, installed)
+    host = system.cluster.hosts[-1]
+    try:
+        system.measure(strike, seed=4)
+    finally:
+        host.close()
+        system.cluster.hosts.remove(host)
+    system.until_open("host1")
