@@ -118,15 +118,18 @@ def run_on_hosts(
     *,
     tables: int = 7,
     hosts: list[HostOptions] | None = None,
+    encrypted: bool = True,
+    configure: Callable[[RunOnHosts], None] = lambda _: None,
     **spark: Any,
 ) -> Iterator[RunOnHosts]:
-    """Start a run with two hosts; it has applied the snapshot. `tables`: beside that of the load; `spark`:
-    more keys of its section."""
+    """Start a run with two hosts; it has applied the snapshot. `tables`: beside that of the load;
+    `encrypted`: Spark's connections; `configure` may change the configuration; `spark`: more keys of its
+    section."""
     token = folder / "executor-token"
     token.write_bytes(TOKEN)
     options = build_host(token)
     with spark_hosts(
-        folder, *(hosts or (options, options)), encrypted=True, settings={"spark.worker.timeout": "10"}
+        folder, *(hosts or (options, options)), encrypted=encrypted, settings={"spark.worker.timeout": "10"}
     ) as cluster:
         cluster.expose(broker.port, office.port, source.port)
         admit_hosts(office)
@@ -144,6 +147,11 @@ def run_on_hosts(
                 tables=names,
             )  # fmt: skip
             made.parts["spark"] = build_spark_section(cluster, token, package, **spark)
+            if not encrypted:
+                made.parts["spark"] |= {"insecure": True}
+                for option in ("spark.authenticate", "spark.network.crypto.enabled"):
+                    del made.parts["spark"]["options"][option]
+            configure(made)
             made.write_parts()
             made.run.program = Program(sys.executable, {"SPARK_CONF_DIR": str(cluster.settings_file.parent)})
             made.change("branch", *ACCOUNTS, *list_statements(names))
