@@ -37,6 +37,8 @@ class _Login:
     backoff: Backoff = REFUSED_LOGIN_BACKOFF
     refusal: tuple[type[Exception], tuple[object, ...]] | None = None
     """Class and arguments of the server's error; None: it is not refused."""
+    failure: tuple[float, type[Exception], tuple[object, ...]] | None = None
+    """When the last attempt failed for another reason, and the class and arguments of that error."""
 
     def record_success(self) -> None:
         """Record that the server has accepted it."""
@@ -66,12 +68,17 @@ class RefusedLogins:
     ) -> Iterator[None]:
         """Log in within this block. `is_refusal`: returns whether an error refuses user or password.
 
+        Log-ins that had to wait while another one failed, for any reason, fail with it: if the server cannot
+        be reached, each would wait for that in vain, one after the other.
         During the pause after a refusal the block is not entered: the server's error is raised again.
         """
         with self._mutex:
             login = self._logins.setdefault(_build_key(host, port, user, password), _Login())
+        asked = self.now()
         with login.turns:
             self._raise_known_refusal(login)
+            if login.failure is not None and login.failure[0] > asked:
+                raise login.failure[1](*login.failure[2])
             begun = self.now()
             try:
                 yield
@@ -79,6 +86,8 @@ class RefusedLogins:
                 if is_refusal(error):
                     with self._mutex:
                         login.record_refusal(error, begun, self.now())
+                else:
+                    login.failure = self.now(), type(error), error.args
                 raise
             with self._mutex:
                 login.record_success()

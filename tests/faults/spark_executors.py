@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,21 @@ class RunOnHosts(RunUnderFaults):
         return [each for each in found if isinstance(each, dict) and "event" in each]
 
     def until_open(self, *hosts: str) -> None:
-        """Await that the slots of exactly these hosts are open."""
-        self.run.until(lambda: self.list_open_hosts() == sorted(hosts), f"slots on {hosts}", 300)
+        """Await that the slots of exactly these hosts are open, and that each may serve units."""
+        self.run.until(
+            lambda: self.list_open_hosts() == sorted(hosts) and not self._has_trouble(),
+            f"slots on {hosts}",
+            300,
+        )
+
+    def _has_trouble(self) -> bool:
+        """Return whether a slot serves no unit because it could not reach a server a short time ago."""
+        now = datetime.now(UTC)
+        return any(
+            datetime.fromisoformat(line["timestamp"]) + timedelta(seconds=line["retry_in_s"] + 5) > now
+            for line in self.read_log()
+            if line["event"] == "slot cannot reach a server"
+        )
 
     def measure(self, fault: Callable[[], object], seed: int) -> tuple[float, float]:
         """Let `fault` happen under load. Return after how many seconds the last table's changes arrived that

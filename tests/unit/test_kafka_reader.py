@@ -98,7 +98,7 @@ def test_nothing_is_asked_where_nothing_is_missing(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("answer", "error", "words"),
     [
-        ([], TransientError, "Kafka sent nothing for 15 s while reading offset 3"),
+        ([], TransientError, "Kafka sent nothing for 10 s while reading offset 3"),
         ([KafkaError(KafkaError._AUTO_OFFSET_RESET)], UnitStoppedError, "retention has deleted"),
         ([KafkaError(KafkaError.OFFSET_OUT_OF_RANGE)], UnitStoppedError, "retention has deleted"),
         ([KafkaError(KafkaError._ALL_BROKERS_DOWN)], TransientError, "t: Kafka: "),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 
 import pymysql
 import pytest
@@ -97,3 +98,35 @@ def test_log_ins_that_are_refused_at_once_are_few_and_count_once() -> None:
     assert len(attempts) == MAX_CONCURRENT_LOGINS
     (login,) = logins._logins.values()
     assert login.backoff.failures == 1
+
+
+def test_log_ins_that_waited_for_a_failed_one_fail_with_it() -> None:
+    """Each would wait for a server that cannot be reached, one after the other."""
+    logins, begun, go = RefusedLogins(), threading.Semaphore(0), threading.Event()
+    attempts: list[int] = []
+    errors: list[Exception] = []
+
+    def login(number: int) -> None:
+        try:
+            with logins.try_login("h", 1, "u", "p", lambda _: False):
+                attempts.append(number)
+                begun.release()
+                assert go.wait(60)
+                raise TimeoutError("nothing answers")
+        except TimeoutError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=login, args=(number,)) for number in range(6)]
+    for thread in threads[:MAX_CONCURRENT_LOGINS]:
+        thread.start()
+        assert begun.acquire(timeout=60)
+    for thread in threads[MAX_CONCURRENT_LOGINS:]:
+        thread.start()
+    time.sleep(0.2)
+    go.set()
+    for thread in threads:
+        thread.join(60)
+    assert [str(error) for error in errors] == ["nothing answers"] * 6
+    assert len(attempts) == MAX_CONCURRENT_LOGINS
+    login(6)
+    assert attempts[-1] == 6, "a later one is tried"

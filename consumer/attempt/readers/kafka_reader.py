@@ -27,7 +27,7 @@ TopicRecord = tuple[int, bytes | None]
 """(offset, value)."""
 
 MAX_SLICE_RECORDS = 5000
-IDLE_S = 15.0
+IDLE_S = 10.0
 """Seconds without an answer of the broker after which a read has failed."""
 
 
