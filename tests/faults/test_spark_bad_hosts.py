@@ -83,7 +83,7 @@ def await_line(system: RunOnHosts, host: SparkHost, *words: str) -> dict[str, An
         return None
 
     try:
-        found: dict[str, Any] = system.run.until(find, f"{host.name} named with {words}", 120)
+        found: dict[str, Any] = system.run.until(find, f"{host.name} named with {words}", 300)
     except AssertionError as error:
         seen = [line for line in system.read_log() if line.get("level") == "warning"][-5:]
         raise AssertionError(f"{error}; warnings: {seen}") from None

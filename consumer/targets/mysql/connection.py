@@ -123,7 +123,6 @@ class MySqlLink:
                 raise MissingGrantError(error.problem.what, grant) from error
             kind = TransientError if error.transient else TargetConfigError
             raise kind.from_problem(error.problem) from error
-        limit_silence(self._raw._sock)  # type: ignore[attr-defined]
         try:
             self._prepare_session()
         except ConsumerError:
@@ -131,6 +130,7 @@ class MySqlLink:
             raise
 
     def _prepare_session(self) -> None:
+        limit_silence(self.raw._sock)  # type: ignore[attr-defined]
         self.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", [])
         settings = (
             f"innodb_lock_wait_timeout = {LOCK_WAIT_S}",
