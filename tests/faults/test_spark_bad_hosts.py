@@ -62,13 +62,23 @@ def bad_host(system: RunOnHosts, token: bytes | None = TOKEN, **more: Any) -> It
     options = build_host(system.token, TOKEN if token is None else token, **more)
     host = system.cluster.add_host(options)
     if token is None:
-        host.call("rm", system.token)
+        write_token(system, host, None)
     try:
         yield host
     finally:
         host.close()
         system.cluster.hosts.remove(host)
         system.until_open("host1")
+
+
+def write_token(system: RunOnHosts, host: SparkHost, token: bytes | None) -> None:
+    """Write the file with the token of a host, as its root does; None: remove it."""
+    if host.space is None:
+        pytest.skip("the hosts are not apart")
+    path = shlex.quote(str(system.token))
+    text = "" if token is None else shlex.quote(token.decode())
+    write = f"rm {path}" if token is None else f"printf %s {text} > {path}; chown {host.user} {path}"
+    host.space.call("sh", "-c", write)
 
 
 def await_line(system: RunOnHosts, host: SparkHost, *words: str) -> dict[str, Any]:
@@ -119,8 +129,7 @@ def test_a_host_serves_as_soon_as_its_token_is_right(
     with bad_host(system, token, environment={"PYTHONPATH": str(installed / "good")}) as host:
         await_line(system, host, words, "spark.executor_token_file")
         check_others_go_on(system, seed=3)
-        text = f"printf %s {shlex.quote(TOKEN.decode())} > {shlex.quote(str(system.token))}"
-        host.call("sh", "-c", text)
+        write_token(system, host, TOKEN)
         system.until_open("host1", host.name)
 
 
