@@ -11,9 +11,12 @@ from pathlib import Path
 import httpx
 import psutil
 
+from consumer.spark.cluster import UNPACKED
 from tests.faults.spark_executors import RunOnHosts
 from tests.servers.traffic import TrafficCapture
 
+PACKAGE = {"rowlock-spark.tar.gz", UNPACKED}
+"""The package and what is unpacked from it, hundreds of megabytes that were there before any secret."""
 PAGES = (
     "jobs/", "stages/", "storage/", "environment/", "executors/", "SQL/", "StreamingQuery/",
     "api/v1/applications",
@@ -72,4 +75,8 @@ def _list_texts(system: RunOnHosts, events: Path, ui: int) -> Iterator[tuple[str
 def _list_files(folder: Path) -> list[Path]:
     if folder.is_file():
         return [folder]
-    return [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    return [
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and not path.is_symlink() and not PACKAGE & {*path.parts}
+    ]
