@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import html
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,9 +25,15 @@ PAGES = (
 
 
 def list_forms(secret: str) -> list[bytes]:
-    """Return a secret as it is, as in JSON, and as in base64 at each of the three places in a longer text."""
+    """Return a secret as it is, as in HTML and JSON, and as in base64 at each of the three places in a longer
+    text."""
     raw = secret.encode()
-    forms = {raw, json.dumps(secret)[1:-1].encode(), json.dumps(json.dumps(secret))[3:-3].encode()}
+    forms = {
+        raw,
+        html.escape(secret).encode(),
+        json.dumps(secret)[1:-1].encode(),
+        json.dumps(json.dumps(secret))[3:-3].encode(),
+    }
     for before in range(3):
         coded = base64.b64encode(b"x" * before + raw)
         forms.add(coded[(before * 8 + 5) // 6 : len(coded) - 4])  # the rest depends on what is beside it
