@@ -31,6 +31,13 @@ class TransientError(ConsumerError):
     """Worth a retry: deadlock, lock time-out, lost connection, server restarting."""
 
 
+class ServerSilentError(TransientError):
+    """Nothing at all came back while a connection was made.
+
+    The attempt ends: another try would wait as long again, and its unit may be applied elsewhere.
+    """
+
+
 class LockWaitError(TransientError):
     """A lock was not granted within the session's lock time-out."""
 

@@ -36,7 +36,7 @@ from consumer.attempt.operations import (
 )
 from consumer.attempt.reports import LaneFigures
 from consumer.attempt.transactions import AttemptProgress
-from consumer.errors import RefusedError, TransientError
+from consumer.errors import RefusedError, ServerSilentError, TransientError
 from consumer.ordering.dispatch import Dispatcher, TablePlan
 from consumer.ordering.lanes.batches import (
     LaneBatch,
@@ -198,6 +198,8 @@ class Applier:
         batch, began = self._build_whole_batch(mark), monotonic()
         try:
             yield from self._write_batch(range(len(self._progress.rows)), batch)
+        except ServerSilentError:
+            raise
         except (TransientError, RefusedError) as error:
             return error
         self._pending = []

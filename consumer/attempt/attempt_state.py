@@ -9,7 +9,14 @@ from msgspec.structs import replace
 
 from consumer.attempt.applier import Applier, SignalsFor
 from consumer.attempt.copies.copies import CopyMarkers
-from consumer.attempt.effects import BeginAttempt, Machine, ReadClock, RememberKeySweep, ask_driver
+from consumer.attempt.effects import (
+    BeginAttempt,
+    CheckSession,
+    Machine,
+    ReadClock,
+    RememberKeySweep,
+    ask_driver,
+)
 from consumer.attempt.evolution.machine import TableChanges
 from consumer.attempt.operations import WriteUnit
 from consumer.attempt.readers.debezium import DebeziumReader
@@ -22,7 +29,7 @@ from consumer.attempt.unit_errors import AttemptFigures
 from consumer.errors import CopyNeededError, TransientError, UnitStoppedError
 from consumer.ordering.fold import recompute_folded_keys
 from consumer.ordering.layout import Layout, compute_keys_fingerprint
-from consumer.ordering.model import QuarantineEntry, RowChange, UnitState
+from consumer.ordering.model import LaneProgress, QuarantineEntry, RowChange, UnitState
 from consumer.ordering.progress import LaneMark, ResumePlan, plan_resume, relay_rows
 from consumer.ordering.recovery import choose_pause, select_due_keys
 from consumer.tables.definition import ActiveDefinition
@@ -61,9 +68,17 @@ class AttemptState:
         self.mark: LaneMark = (-1, ZERO, 0, 0)
         self.trial_in_s = 0.0
 
+    def _fence(self) -> Machine[tuple[Sequence[LaneProgress], UnitState, Sequence[QuarantineEntry]]]:
+        """Begin the attempt in the target. A connection that has failed is replaced."""
+        try:
+            return (yield from ask_driver(BeginAttempt()))
+        except TransientError:
+            yield CheckSession(0)
+            raise
+
     def begin_attempt(self) -> Machine[None]:
         """Begin the attempt, or begin it again: fence, read the progress, choose the layout."""
-        rows, state, quarantine = yield from retry_transient(lambda: ask_driver(BeginAttempt()))
+        rows, state, quarantine = yield from retry_transient(self._fence)
         yield from self._note_quarantine(quarantine)
         check_state(self.spec, rows[0].topic_id, state)
         self.progress = AttemptProgress(rows)

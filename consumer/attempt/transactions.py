@@ -16,7 +16,13 @@ from consumer.attempt.effects import (
     ask_driver,
 )
 from consumer.attempt.operations import Operation, ReplaceLaneRows, WriteProgress
-from consumer.errors import AttemptLostError, CommitUnknownError, RefusedError, TransientError
+from consumer.errors import (
+    AttemptLostError,
+    CommitUnknownError,
+    RefusedError,
+    ServerSilentError,
+    TransientError,
+)
 from consumer.ordering.model import LaneProgress
 from consumer.ordering.progress import LaneMark, advance_row, was_committed
 from schemas.backoff import pause_after
@@ -30,10 +36,16 @@ RESOLVE_TRIES = 8
 
 
 def retry_transient(act: Callable[[], Machine[T]], *, tries: int = MAX_TRANSACTION_TRIES) -> Machine[T]:
-    """Run `act` and return its result. A TransientError is retried until `tries` have failed, then raised."""
+    """Run `act` and return its result. A TransientError is retried until `tries` have failed, then raised;
+    that of a silent server is not retried.
+    """
     for failed in range(1, tries):
-        with suppress(TransientError):
+        try:
             return (yield from act())
+        except ServerSilentError:
+            raise
+        except TransientError:
+            pass
         yield Sleep(pause_after(failed, FIRST_RETRY_DELAY_S))
     return (yield from act())
 
@@ -158,7 +170,10 @@ class AttemptProgress:
         for tries in range(1, RESOLVE_TRIES + 1):
             yield DropSession(number)
             with suppress(TransientError):
-                rows = yield from ask_driver(ReadProgress(number))
+                try:
+                    rows = yield from ask_driver(ReadProgress(number))
+                except ServerSilentError:
+                    break
                 found = [row for row in rows if row.lane == guard.lane]
                 return was_committed(found[0] if found else None, guard, wrote)
             yield Sleep(pause_after(tries, FIRST_RETRY_DELAY_S))

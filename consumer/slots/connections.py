@@ -28,7 +28,7 @@ class ConnectionCache:
         self._target, self._on_unreachable = target, on_unreachable
         self._name = name
         self._open: dict[int, UnitTarget] = {}
-        self._failed_at = -PAUSE_S
+        self._failed_at, self._failed = -PAUSE_S, TransientError("")
 
     def use_target(self, target: TargetConfig) -> None:
         """Open connections with these settings from now on, which differ in secrets alone."""
@@ -42,11 +42,11 @@ class ConnectionCache:
 
     def _open_connection(self, number: int) -> UnitTarget:
         if time.monotonic() - self._failed_at < PAUSE_S:
-            raise TransientError("the target could not be reached a moment ago")
+            raise type(self._failed)("the target could not be reached a moment ago")
         try:
             return open_target(self._target, name=f"{self._name} lane {number}")
         except TransientError as error:
-            self._failed_at = time.monotonic()
+            self._failed_at, self._failed = time.monotonic(), error
             self._on_unreachable(str(error))
             raise
 

@@ -7,6 +7,9 @@ lease, ten seconds by default, is what a cut may cost.
 from __future__ import annotations
 
 import socket
+import time
+
+from consumer.errors import ConsumerError, ServerSilentError, TransientError
 
 SILENCE_S = 10
 """Seconds for which a server's machine may leave data or probes without an acknowledgement. A statement may
@@ -14,6 +17,14 @@ take as long as it likes: the machine acknowledges it at once."""
 CONNECT_S = 6
 """Seconds that a server may take to accept a connection."""
 _PROBES = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2}
+
+
+def mark_silence(error: ConsumerError, began: float) -> ConsumerError:
+    """Return the error of a connection that could not be made since `began` (monotonic seconds): as
+    ServerSilentError if nothing came back until the time was over."""
+    if isinstance(error, TransientError) and time.monotonic() - began >= CONNECT_S - 1:
+        return ServerSilentError.from_problem(error.problem)
+    return error
 
 
 def limit_silence(connection: socket.socket, seconds: int = SILENCE_S) -> None:

@@ -28,7 +28,13 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from consumer.errors import RefusedError, TransientError, UniqueViolationError, UnitStoppedError
+from consumer.errors import (
+    RefusedError,
+    ServerSilentError,
+    TransientError,
+    UniqueViolationError,
+    UnitStoppedError,
+)
 from consumer.ordering.dispatch import LaneItem
 from consumer.ordering.lanes.batches import LaneBatch, PendingBatch, QuarantinedKeys, build_batch, moves_key
 from consumer.ordering.model import ChangeId, QuarantineEntry
@@ -102,7 +108,7 @@ class PendingBatches:
             self._handle_violation(pending, error)
         elif isinstance(error, RefusedError):
             self._handle_refusal(pending, error)
-        elif isinstance(error, TransientError):
+        elif isinstance(error, TransientError) and not isinstance(error, ServerSilentError):
             self._failures += 1
             self.pause_s = pause_after(self._failures, self._limits.pause, self._limits.max_pause)
             if self._failures >= self._limits.tries:

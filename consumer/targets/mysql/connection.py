@@ -6,6 +6,7 @@ so fewer deadlocks between lanes) and count matched rows, not changed ones.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ from consumer.targets.mysql.errors import (
 from consumer.targets.mysql.locks import MARIADB_LOCKS, MYSQL_LOCKS, LockViews, MySqlLocks
 from consumer.targets.mysql.rights import format_account, grant_to_connect
 from consumer.targets.mysql.values import render_literal
-from consumer.targets.silence import CONNECT_S, limit_silence
+from consumer.targets.silence import CONNECT_S, limit_silence, mark_silence
 from consumer.targets.sql import Fragment, Params
 from schemas.errors import ServerConnectError
 from schemas.io.certificates import read_peer_expiry
@@ -108,7 +109,7 @@ class MySqlLink:
     def connect(self) -> None:
         if self._raw is not None and self._raw.open:
             return
-        target = self._target
+        target, began = self._target, time.monotonic()
         try:
             self._raw = connect_mysql(
                 target.host, target.port, target.user, target.password, target.database,
@@ -122,7 +123,7 @@ class MySqlLink:
             if is_refused and (grant := grant_to_connect(error.problem.what, target.user, target.database)):
                 raise MissingGrantError(error.problem.what, grant) from error
             kind = TransientError if error.transient else TargetConfigError
-            raise kind.from_problem(error.problem) from error
+            raise mark_silence(kind.from_problem(error.problem), began) from error
         try:
             self._prepare_session()
         except ConsumerError:

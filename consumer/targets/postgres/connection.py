@@ -7,6 +7,7 @@ trip (pipeline mode). The guard's rows are known before any other statement is s
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -30,7 +31,7 @@ from consumer.targets.postgres.errors import (
     is_stale_plan,
 )
 from consumer.targets.postgres.locks import PostgresLocks
-from consumer.targets.silence import CONNECT_S, SILENCE_S
+from consumer.targets.silence import CONNECT_S, SILENCE_S, mark_silence
 from consumer.targets.sql import Fragment, Params
 from schemas.errors import UnsupportedServerError, ValueRefusedError
 from schemas.io.certificates import OwnCertificate, probe_expiry
@@ -92,11 +93,12 @@ class PostgresLink:
             return
         target = self._target
         login = (target.host, target.port, target.user, target.password.get_secret_value())
+        began = time.monotonic()
         try:
             with REFUSED_LOGINS.try_login(*login, is_refused_password):
                 self._raw = psycopg.connect(**self._build_arguments(), autocommit=True)
         except psycopg.Error as error:
-            raise build_connect_error(error, self._where, target) from error
+            raise mark_silence(build_connect_error(error, self._where, target), began) from error
         with self.translate_errors():
             try:
                 self._require_supported(self._raw)
