@@ -31,8 +31,8 @@ def system(
 
 def test_topics_of_a_killed_executor_resume_elsewhere(system: RunOnHosts) -> None:
     system.until_open(*BOTH)
-    resumed, _ = system.measure(system.cluster.hosts[0].kill_executor, seed=1)
-    assert resumed < 5
+    waited = system.measure(system.cluster.hosts[0].kill_executor, seed=1)
+    assert waited < 5
 
 
 def test_topics_of_a_host_that_is_cut_off_for_a_minute_resume_elsewhere(system: RunOnHosts) -> None:
@@ -44,9 +44,8 @@ def test_topics_of_a_host_that_is_cut_off_for_a_minute_resume_elsewhere(system: 
         time.sleep(60)
         host.connect()
 
-    resumed, waited = system.measure(cut, seed=2)
-    assert resumed < 5
-    assert waited < LEASE_S
+    waited = system.measure(cut, seed=2)
+    assert waited < 5
 
 
 def test_no_table_waits_longer_than_the_lease_if_an_executor_is_cut_from_the_target(
@@ -60,5 +59,5 @@ def test_no_table_waits_longer_than_the_lease_if_an_executor_is_cut_from_the_tar
         time.sleep(40)
         host.connect()
 
-    _, waited = system.measure(cut, seed=3)
+    waited = system.measure(cut, seed=3)
     assert waited < LEASE_S + 10

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import shlex
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,12 @@ class Site:
         """Let everything of Spark that can store or show something do so."""
         self.events.mkdir()
         made.parts["targets"]["hq"] |= {"user": USER, "password": self.secrets["target"]}
-        made.parts["coordination"] = {"token": self.secrets["coordination"]}
+        made.parts["coordination"] = {
+            "token": self.secrets["coordination"],
+            "coordinators": [f"127.0.0.1:{(port := pick_port())}"],
+            "listen": f"127.0.0.1:{port}",
+            "rest": f"127.0.0.1:{pick_port()}",
+        }
         made.parts["spark"]["options"] |= {
             "spark.eventLog.enabled": True,
             "spark.eventLog.dir": self.events.as_uri(),
@@ -77,6 +83,11 @@ class Site:
         }
         assert made.cluster.network is not None
         self.capture = TrafficCapture(made.cluster.network, self.folder / "traffic.pcap")
+
+    def close(self) -> None:
+        """End the capture, also after a failure."""
+        if self.capture is not None:
+            self.capture.stop()
 
     def find(self, system: RunOnHosts) -> set[tuple[str, str]]:
         """Apply a load, and search. The marker is put where no setting of Spark gets."""
@@ -132,7 +143,7 @@ def test_no_password_leaves_the_channel(
             },
         }  # fmt: skip
 
-    with run_on_hosts(
+    with closing(site), run_on_hosts(
         tmp_path, package, mariadb, broker, postgres, "secrets", tables=1, hosts=hosts,
         encrypted=encrypted, configure=configure,
     ) as system:  # fmt: skip
@@ -161,7 +172,7 @@ def test_executors_read_a_password_that_is_sent_nowhere(
         del target["password"]
         target["password_file"] = str(password)
 
-    with run_on_hosts(
+    with closing(site), run_on_hosts(
         tmp_path, package, mariadb, kafka, postgres, "secrets", tables=1, hosts=hosts, configure=configure,
         secrets="executor",
     ) as system:  # fmt: skip
