@@ -169,4 +169,4 @@ def find_cause(lines: list[str]) -> str:
         line.strip() for line in lines if line.strip() and not line.strip().startswith(("at ", "..."))
     ]
     errors = [line for line in messages if "Error" in line or "Exception" in line]
-    return (errors or messages or ["unknown"])[-1][:400]
+    return (errors or messages or ["unknown"])[-1].removeprefix("RuntimeError: ")[:500]

@@ -96,6 +96,15 @@ def test_the_cause_is_the_last_error_of_a_trace() -> None:
     assert find_cause(trace) == "Caused by: java.io.IOException: gone"
 
 
+def test_the_cause_that_a_slot_gives_is_its_sentence_alone() -> None:
+    trace = [
+        "x.PythonException: Traceback (most recent call last):",
+        "RuntimeError: the executor on h is …",
+        "",
+    ]
+    assert find_cause(trace) == "the executor on h is …"
+
+
 def test_the_cause_of_a_missing_rowlock_names_the_host_and_what_to_do() -> None:
     says = [
         "Job aborted: Lost task 0.0 in stage 0.0 (TID 0) (10.77.4.2 executor 1): x.SparkException: ",
