@@ -269,7 +269,11 @@ class World:
             lambda: self.end(slot), lambda: self.take_answer(number), lambda: self.take_answer(number),
         ]  # fmt: skip
         if self.trouble and rng.random() < 0.1:
-            actions = [self.cut, self.open_slot, lambda: self.notice(slot) if slot in self.lost else None]
+            actions = [
+                self.cut, self.open_slot, lambda: self.notice(slot) if slot in self.lost else None,
+                lambda: self.plan_effects(self.plan.begin_trouble(number)),
+                lambda: self.plan_effects(self.plan.end_trouble(number)),
+            ]  # fmt: skip
         rng.choice(actions)()
         for each in (*self.slots.values(), *self.lost):
             for unit in each.schedule.units:
@@ -319,6 +323,8 @@ class World:
         self.trouble = False
         for slot in self.lost:
             self.notice(slot)
+        for number in list(self.slots):
+            self.plan_effects(self.plan.end_trouble(number))
         for _ in range(80):
             while self.asked:
                 self.answer()
