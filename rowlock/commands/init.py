@@ -196,6 +196,7 @@ def _retry_login(
                 raise
             click.echo(f"rowlock: {error.problem.what}; type the password again", err=True)
             passwords[name] = ask_password_again(questioner, name, url, passwords[name])
+            REFUSED_LOGINS.forget_refusal(*login[:3], passwords[name].text)
     raise AssertionError("the last attempt returns or raises")
 
 

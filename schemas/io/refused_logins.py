@@ -2,7 +2,8 @@
 
 Servers can lock an account after some failed log-ins in a row (Oracle after ten, by default), and the units
 of one process open many connections with the same password. So the first refusal answers for all of them
-until its pause is over. Another password is another log-in, which is tried at once.
+until its pause is over. Another password is another log-in, which is tried at once, and so is one that a
+person types.
 """
 
 from __future__ import annotations
@@ -97,6 +98,11 @@ class RefusedLogins:
         with self._mutex:
             login = self._logins.get(_build_key(host, port, user, password))
         return login is not None and login.refusal is not None
+
+    def forget_refusal(self, host: str, port: int, user: str, password: str) -> None:
+        """Let the server answer the next attempt: a person has typed the password, or created the user."""
+        with self._mutex:
+            self._logins.pop(_build_key(host, port, user, password), None)
 
     def _raise_known_refusal(self, login: _Login) -> None:
         with self._mutex:

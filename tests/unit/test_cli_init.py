@@ -284,6 +284,26 @@ def test_a_password_is_asked_for_three_times(
     assert list_files(tmp_path) == []
 
 
+def test_a_password_that_is_typed_again_is_tried_again(
+    init: Init, logins: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The administrator has created the user meanwhile."""
+
+    def detect_make(_: str, url: ServerUrl, password: str) -> SurveyedServer:
+        login = (url.host, url.real_port, url.user, password)
+        with refused_logins.REFUSED_LOGINS.try_login(*login, lambda _: True):
+            logins.append((url.host, password))
+            if url.kind == "mysql" and len(logins) == 1:
+                raise CommandError("no such user", "create it")
+        return SurveyedServer(url)
+
+    monkeypatch.setattr(server_survey, "detect_make", detect_make)
+    monkeypatch.setattr(server_survey, "require_target", lambda *_: None)
+    result = init("mysql://app@branch1/bank", "kafka://b", input="\nright\nright\nall\n")
+    assert (result.exit_code, logins) == (0, [*[("branch1", "right")] * 2, ("b", "")]), result.output
+    assert result.stderr == "rowlock: no such user; type the password again\n"
+
+
 def test_a_server_that_does_not_answer_is_no_reason_for_another_password(
     init: Init, logins: list[tuple[str, str]]
 ) -> None:

@@ -70,6 +70,15 @@ def test_another_password_and_a_repaired_account_are_taken() -> None:
     assert server.attempts == 4
 
 
+def test_a_password_that_a_person_types_reaches_the_server() -> None:
+    server = Server()
+    assert server.is_refused("old")
+    server.password = "old"
+    server.logins.forget_refusal("h", 1, "u", "old")
+    assert not server.is_refused("old")
+    assert server.attempts == 2
+
+
 def test_other_errors_are_not_paced() -> None:
     server = Server()
     for _ in range(3):
