@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from schemas.config.model import SourceConfig
+from schemas.io.mysql_accounts import format_account
 from schemas.io.mysql_catalog import SYSTEM_SCHEMAS, is_selected
 from schemas.table.patterns import get_literal_database
 
@@ -266,9 +267,10 @@ def _compile_grant_pattern(granted: str) -> re.Pattern[str]:
 
 def _parse_account(lines: Sequence[str]) -> str | None:
     for line in lines:
-        match = re.search(r" TO (`[^`]*`@`[^`]*`|'[^']*'@'[^']*')", line)
+        match = re.search(r" TO (?:`([^`]*)`@`([^`]*)`|'([^']*)'@'([^']*)')", line)
         if match:
-            return match[1]
+            user, host = (part for part in match.groups() if part is not None)
+            return format_account(user, host)
     return None
 
 

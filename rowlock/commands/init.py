@@ -180,23 +180,27 @@ def _retry_login(
     from rowlock.commands.init_questions import ask_password_again
     from rowlock.commands.init_report import show_new_user
     from rowlock.errors import CommandError
+    from rowlock.inspect.first_config.server_survey import correct_make
     from schemas.io.refused_logins import REFUSED_LOGINS
+    from schemas.io.server_errors import explain_anonymous_user
 
     side, name, url = server
+    login = (url.host, url.real_port, url.user)
     for number in range(1, PASSWORD_TRIES + 1):
         try:
             return connect()
         except CommandError as error:
-            login = (url.host, url.real_port, url.user, passwords[name].text)
-            if not REFUSED_LOGINS.is_refused(*login):
+            if not REFUSED_LOGINS.is_refused(*login, passwords[name].text):
                 raise
             if number == 1:
-                show_new_user(side, name, url)
+                show_new_user(side, name, correct_make(url))
             if number == PASSWORD_TRIES or not questioner.can_ask_again:
                 raise
-            click.echo(f"rowlock: {error.problem.what}; type the password again", err=True)
+            what = error.problem.what
+            hint = explain_anonymous_user(what) if number > 1 else ""
+            click.echo(f"rowlock: {what}; type the password again{hint}", err=True)
             passwords[name] = ask_password_again(questioner, name, url, passwords[name])
-            REFUSED_LOGINS.forget_refusal(*login[:3], passwords[name].text)
+            REFUSED_LOGINS.forget_refusal(*login, passwords[name].text)
     raise AssertionError("the last attempt returns or raises")
 
 

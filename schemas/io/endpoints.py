@@ -13,6 +13,7 @@ import struct
 _CONNECT_S = 3.0
 _GREETING_S = 1.5
 _ANSWER_S = 2.0
+_GREETING_PROTOCOL = 10
 _HTTP = b"GET / HTTP/1.0\r\n\r\n"
 _POSTGRES = struct.pack(">II", 8, 80877103)  # SSLRequest
 _KAFKA = struct.pack(">IHHIh", 10, 18, 0, 1, -1)  # ApiVersions, correlation 1, no client id
@@ -67,6 +68,16 @@ def explain_missing_broker(bootstrap: str) -> str | None:
         return None
     others = [explain_wrong_service(host, port, KAFKA_BROKER) for host, port in addresses]
     return "; ".join(filter(None, others)) or f"no Kafka broker answers at {bootstrap}"
+
+
+def read_mysql_greeting(host: str, port: int) -> str:
+    """Return the version that a server of MySQL's protocol sends before the log-in; "": none was sent."""
+    try:
+        greeting = _probe_service(host, port, b"", _GREETING_S)
+    except OSError:
+        return ""
+    has_version = len(greeting) > 5 and greeting[3] == 0 and greeting[4] == _GREETING_PROTOCOL
+    return greeting[5:].partition(b"\0")[0].decode("ascii", "replace") if has_version else ""
 
 
 def _is_broker(host: str, port: int) -> bool:

@@ -85,8 +85,8 @@ def explain_anonymous_user(message: str) -> str:
     if "@'localhost'" not in message:
         return ""
     return (
-        "; if they are right and the account is for host '%', look for an anonymous user, which the server "
-        "takes instead on its own host (DROP USER ''@'localhost' removes it)"
+        "; if user and password are right and the account is for host '%', look for an anonymous user, which "
+        "the server takes instead on its own host (DROP USER ''@'localhost' removes it)"
     )
 
 

@@ -57,6 +57,7 @@ def init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: list[ScopedFind
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(init_questions, "explain_missing_broker", lambda _: None)
     monkeypatch.setattr(server_survey, "detect_make", detect_make)
+    monkeypatch.setattr(server_survey, "read_mysql_greeting", lambda *_: "")
     monkeypatch.setattr(server_survey, "require_target", lambda *_: None)
     monkeypatch.setattr(server_survey, "read_source", lambda *_: SurveyedSource(LISTED, []))
     monkeypatch.setattr(init_report, "list_scoped_findings", lambda _: found)
@@ -204,22 +205,24 @@ def test_statements_that_create_the_user_are_printed_if_the_log_in_is_refused(
     first, *statements = result.stdout.splitlines()
     assert first.startswith("source branch1: it refuses user app. If there is no such user yet, an admin")
     assert statements == [
-        "  CREATE USER `app`@`%` IDENTIFIED BY 'PASSWORD';",
-        "  GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO `app`@`%`;",
-        "  GRANT SELECT ON `bank`.* TO `app`@`%`;",
+        "  CREATE USER 'app'@'%' IDENTIFIED BY 'PASSWORD';",
+        "  GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO 'app'@'%';",
+        "  GRANT SELECT ON `bank`.* TO 'app'@'%';",
     ]
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_each_kind_of_server_has_statements_for_a_new_user(side: Side) -> None:
     for kind in set(SCHEMES[side].values()) - {"kafka"}:
-        first, *rest = list_new_user_statements(side, ServerUrl(kind, "h", user='a"`b', database="d"))
+        first, *rest = list_new_user_statements(side, ServerUrl(kind, "h", user="a\"`'b", database="d"))
         assert first.startswith("CREATE ")
         assert "PASSWORD" in first
         assert rest
         assert all(each.startswith("GRANT ") for each in rest)
         assert all("{" not in each for each in (first, *rest))
-        assert all(any(name in each for name in ('a""`b', 'a"``b', 'A""`B')) for each in (first, *rest))
+        assert all(
+            any(name in each for name in ('a""`\'b', "'a\"`''b'@'%'", 'A""`\'B')) for each in (first, *rest)
+        )
     assert list_new_user_statements("target", ServerUrl("kafka", "h")) == []
 
 
@@ -302,6 +305,46 @@ def test_a_password_that_is_typed_again_is_tried_again(
     result = init("mysql://app@branch1/bank", "kafka://b", input="\nright\nright\nall\n")
     assert (result.exit_code, logins) == (0, [*[("branch1", "right")] * 2, ("b", "")]), result.output
     assert result.stderr == "rowlock: no such user; type the password again\n"
+
+
+@pytest.mark.parametrize(("scheme", "version"), [("mysql", "5.5.5-10.11.6-MariaDB"), ("mariadb", "9.7.0")])
+def test_statements_for_a_refused_user_are_those_of_the_server_that_answers(
+    init: Init, logins: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, scheme: str, version: str
+) -> None:
+    del logins
+    monkeypatch.setattr(server_survey, "read_mysql_greeting", lambda *_: version)
+    right = "REPLICATION CLIENT" if scheme == "mariadb" else "BINLOG MONITOR, SLAVE MONITOR"
+
+    def refuse(_: str, url: ServerUrl, password: str) -> SurveyedServer:
+        with refused_logins.REFUSED_LOGINS.try_login(
+            url.host, url.real_port, url.user, password, lambda _: True
+        ):
+            raise CommandError("refused", "correct it")
+
+    monkeypatch.setattr(server_survey, "detect_make", refuse)
+    result = init(f"{scheme}://app:wrong@branch1/bank", "kafka://b", "--yes")
+    assert f"GRANT REPLICATION SLAVE, {right} ON *.* TO 'app'@'%';" in result.stdout
+
+
+def test_the_anonymous_user_is_named_from_the_second_refusal_on(
+    init: Init, logins: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del logins
+
+    def refuse(_: str, url: ServerUrl, password: str) -> SurveyedServer:
+        with refused_logins.REFUSED_LOGINS.try_login(
+            url.host, url.real_port, url.user, password, lambda _: True
+        ):
+            raise CommandError("Access denied for user 'app'@'localhost'", "correct it")
+
+    monkeypatch.setattr(server_survey, "detect_make", refuse)
+    first, second, last = init(
+        "mysql://app@branch1/bank", "kafka://b", input="\none\ntwo\nthree\n"
+    ).stderr.splitlines()
+    assert first == "rowlock: Access denied for user 'app'@'localhost'; type the password again"
+    assert second.startswith(first)
+    assert "look for an anonymous user" in second
+    assert last.endswith("correct it")
 
 
 def test_a_server_that_does_not_answer_is_no_reason_for_another_password(

@@ -16,6 +16,7 @@ from schemas.io.endpoints import (
     explain_wrong_service,
     identify_service,
     parse_bootstrap_addresses,
+    read_mysql_greeting,
 )
 from schemas.io.mysql_connection import connect_mysql
 from tests.kits.listening import Answer, http, listening, silent
@@ -106,3 +107,13 @@ def test_addresses_of_brokers() -> None:
         ("::1", 9094),
     ]
     assert parse_bootstrap_addresses("a:²") == []
+
+
+@pytest.mark.parametrize(
+    ("case", "version"),
+    [("mysql", "9.7.4"), ("mysql of protocol 9", ""), ("mysql with an error", ""), ("ssh", "")],
+)
+def test_a_greeting_names_the_version_before_a_log_in(case: str, version: str) -> None:
+    with listening(CASES[case][0]) as port:
+        assert read_mysql_greeting("127.0.0.1", port) == version
+    assert not read_mysql_greeting("127.0.0.1", port)

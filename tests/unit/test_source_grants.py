@@ -53,8 +53,8 @@ def test_a_column_right_is_no_table_right() -> None:
     assert not grants.has_on_table("bank", "acct", "SELECT")
     assert grants.has_on_table("bank", "acct", "INSERT")
     assert [statement for _, statement in list_missing_grants(lines, MARIADB_FLAVOUR.rights, SOURCE)] == [
-        "GRANT SELECT ON `bank`.* TO `u`@`%`;",
-        "GRANT SELECT ON `bank`.`acct` TO `u`@`%`;",
+        "GRANT SELECT ON `bank`.* TO 'u'@'%';",
+        "GRANT SELECT ON `bank`.`acct` TO 'u'@'%';",
     ]
 
 
@@ -104,8 +104,8 @@ def test_what_is_hidden_is_said_with_the_right_that_shows_it(
 @pytest.mark.parametrize(
     ("flavour", "expected"),
     [
-        (MARIADB_FLAVOUR, "GRANT SELECT ON mysql.proc TO `u`@`%`;"),  # before 11.3
-        (MYSQL_FLAVOUR, "GRANT SELECT ON *.* TO `u`@`%`;"),  # before 8.0.20
+        (MARIADB_FLAVOUR, "GRANT SELECT ON mysql.proc TO 'u'@'%';"),  # before 11.3
+        (MYSQL_FLAVOUR, "GRANT SELECT ON *.* TO 'u'@'%';"),  # before 8.0.20
     ],
 )
 def test_server_without_the_right_to_see_routines_gets_another_grant(

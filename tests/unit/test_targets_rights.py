@@ -11,7 +11,7 @@ import pytest
 from consumer.errors import MissingGrantError
 from consumer.targets.checks.rights import ROW_RIGHTS, RequiredRights
 from consumer.targets.mysql import rights as mysql_rights
-from consumer.targets.mysql.rights import format_account, grant_to_connect
+from consumer.targets.mysql.rights import grant_to_connect, parse_account
 from consumer.targets.postgres import rights as postgres_rights
 from consumer.targets.postgres.dialect import build_bookkeeping
 from consumer.targets.postgres.rights import PostgresRights
@@ -141,12 +141,12 @@ def test_what_mysql_does_not_say(message: str) -> None:
     ],
 )
 def test_a_log_in_that_is_refused_names_the_account(message: str) -> None:
-    assert grant_to_connect(message, "u", "h_q") == f"GRANT {ALL}, CREATE ON `h\\_q`.* TO `u`@`%`;"
+    assert grant_to_connect(message, "u", "h_q") == f"GRANT {ALL}, CREATE ON `h\\_q`.* TO 'u'@'%';"
     assert grant_to_connect(message, "other", "h_q") is None
 
 
 def test_an_account_is_quoted_as_grant_takes_it() -> None:
-    assert format_account("a@b@%") == "`a@b`@`%`"
+    assert parse_account("a@b'c@%") == "'a@b''c'@'%'"
 
 
 # -- before a run

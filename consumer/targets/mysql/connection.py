@@ -32,7 +32,7 @@ from consumer.targets.mysql.errors import (
     get_error_code,
 )
 from consumer.targets.mysql.locks import MARIADB_LOCKS, MYSQL_LOCKS, LockViews, MySqlLocks
-from consumer.targets.mysql.rights import format_account, grant_to_connect
+from consumer.targets.mysql.rights import grant_to_connect, parse_account
 from consumer.targets.mysql.values import render_literal
 from consumer.targets.silence import CONNECT_S, limit_silence, mark_silence
 from consumer.targets.sql import Fragment, Params
@@ -142,7 +142,7 @@ class MySqlLink:
         self.execute(f"SET SESSION {', '.join(settings)}", [])
         self._lock_wait_s = LOCK_WAIT_S
         [(packet, account)] = self.execute("SELECT @@max_allowed_packet, CURRENT_USER()", [])
-        self.max_packet, self.account = int(str(packet)), format_account(str(account))
+        self.max_packet, self.account = int(str(packet)), parse_account(str(account))
 
     def begin_transaction(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
         wait_s = lock_wait_s or LOCK_WAIT_S

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from consumer.targets.checks.rights import ROW_RIGHTS, MissingRight, RequiredRights, TablePlace
 from consumer.targets.mysql.sql import bare
+from schemas.io.mysql_accounts import format_account
 
 _NAME = r"(?:\*|`(?:[^`]|``)*`)"
 _GRANT = re.compile(rf"GRANT (?P<what>.+?) ON (?:TABLE )?(?P<db>{_NAME})\.(?P<table>{_NAME}) TO ", re.I)
@@ -42,10 +43,10 @@ class _Grant:
         return self.db.casefold() == schema.casefold() and self.table.casefold() == table.casefold()
 
 
-def format_account(current_user: str) -> str:
+def parse_account(current_user: str) -> str:
     """Return the account as GRANT names it, from CURRENT_USER() ("user@host")."""
     user, _, host = current_user.rpartition("@")
-    return f"{bare(user)}@{bare(host)}"
+    return format_account(user, host)
 
 
 def find_lacking_rights(
@@ -220,7 +221,7 @@ def grant_to_connect(message: str, user: str, database: str) -> str | None:
     found = re.search(re.escape(f"'{user}'@'") + "([^']*)'", message)
     if found is None:
         return None
-    return _render_grant(_CREATING, f"{_escape_pattern(database)}.*", f"{bare(user)}@{bare(found[1])}")
+    return _render_grant(_CREATING, f"{_escape_pattern(database)}.*", format_account(user, found[1]))
 
 
 def _render_table_grant(what: str, place: str, account: str, statement: str) -> str | None:

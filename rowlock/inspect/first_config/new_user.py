@@ -8,6 +8,7 @@ from __future__ import annotations
 from rowlock.inspect.first_config.server_url import ServerUrl, Side
 from schemas.config.kinds.sources import SOURCE_KINDS
 from schemas.config.kinds.targets import TARGET_KINDS
+from schemas.io.mysql_accounts import format_account
 
 PASSWORD_PLACEHOLDER = "PASSWORD"  # noqa: S105 - the word that the administrator replaces
 
@@ -24,6 +25,7 @@ def list_new_user_statements(side: Side, url: ServerUrl) -> list[str]:
     database = quote(url.database) if url.database else ""
     words = {
         "user": quote(url.user),
+        "account": format_account(url.user),
         "USER": quote(url.user.upper() if url.user == url.user.lower() else url.user),
         "database": database or "DATABASE",
         "tables": f"{database or '*'}.*",

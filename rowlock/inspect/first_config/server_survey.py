@@ -23,6 +23,7 @@ from rowlock.views.target import explain_wrong_target, target_session
 from schemas.config.model import Config
 from schemas.errors import SchemaError
 from schemas.findings import NO_TABLE, Finding, merge_findings
+from schemas.io.endpoints import read_mysql_greeting
 from schemas.io.mysql_connection import connect_mysql
 from schemas.table.names import format_table_text
 
@@ -57,8 +58,19 @@ def detect_make(place: str, url: ServerUrl, password: str) -> SurveyedServer:
     with closing(connection), connection.cursor() as cursor:
         cursor.execute("SELECT VERSION()")
         [(version,)] = cursor.fetchall()
-    kind = next(flavour.type for flavour in BINLOG_FLAVOURS.values() if flavour.is_of(version))
-    return SurveyedServer(replace(url, kind=kind), version)
+    return SurveyedServer(replace(url, kind=_find_make(version)), version)
+
+
+def correct_make(url: ServerUrl) -> ServerUrl:
+    """Return the URL with the make that the server's greeting names, which needs no log-in."""
+    if url.kind not in BINLOG_FLAVOURS:
+        return url
+    version = read_mysql_greeting(url.host, url.real_port)
+    return replace(url, kind=_find_make(version)) if version else url
+
+
+def _find_make(version: str) -> str:
+    return next(flavour.type for flavour in BINLOG_FLAVOURS.values() if flavour.is_of(version))
 
 
 def require_target(config: Config, name: str) -> None:

@@ -38,9 +38,9 @@ def _describe_binlog_kind(*rights: str) -> SourceKind:
         "make_binlog_source",
         port=3306,
         new_user=(
-            "CREATE USER {user}@`%` IDENTIFIED BY '{password}';",
-            f"GRANT {', '.join(rights)} ON *.* TO {{user}}@`%`;",
-            "GRANT SELECT ON {tables} TO {user}@`%`;",
+            "CREATE USER {account} IDENTIFIED BY '{password}';",
+            f"GRANT {', '.join(rights)} ON *.* TO {{account}};",
+            "GRANT SELECT ON {tables} TO {account};",
         ),
         quote="`",
     )

@@ -45,9 +45,9 @@ def _describe_mysql_kind(attribute: str, *more: str) -> TargetKind:
         ("sqlalchemy.dialects.mysql.pymysql",),
         port=3306,
         new_user=(
-            "CREATE USER {user}@`%` IDENTIFIED BY '{password}';",
-            "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, TRIGGER ON {tables} TO {user}@`%`;",
-            "GRANT PROCESS ON *.* TO {user}@`%`;",
+            "CREATE USER {account} IDENTIFIED BY '{password}';",
+            "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, TRIGGER ON {tables} TO {account};",
+            "GRANT PROCESS ON *.* TO {account};",
             *more,
         ),
         quote="`",
@@ -55,7 +55,7 @@ def _describe_mysql_kind(attribute: str, *more: str) -> TargetKind:
 
 
 TARGET_KINDS = {
-    "mysql": _describe_mysql_kind("MYSQL", "GRANT SELECT ON performance_schema.* TO {user}@`%`;"),
+    "mysql": _describe_mysql_kind("MYSQL", "GRANT SELECT ON performance_schema.* TO {account};"),
     "mariadb": _describe_mysql_kind("MARIADB"),
     "postgres": TargetKind(
         "consumer.targets.postgres.dialect",
