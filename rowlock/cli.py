@@ -274,6 +274,7 @@ def status(config_file: Path, output: str, watch: bool) -> None:
 
 def _show_status(reader: Any, output: str, *, repeats: bool) -> bool:
     """Print the status and return whether all runs. `repeats`: on a terminal, it replaces the one before."""
+    from rowlock.commands.reasons import list_status_reasons, print_reasons
     from rowlock.commands.slot_lines import format_slot_lines
     from rowlock.commands.tables import (
         build_running_copies_table,
@@ -297,6 +298,7 @@ def _show_status(reader: Any, output: str, *, repeats: bool) -> bool:
     for table in (build_stops_table(seen), build_running_copies_table(seen)):
         if table is not None:
             out.print(table)
+    print_reasons(out, list_status_reasons(seen))
     for line in (*format_slot_lines(seen.slots), *format_version_lines(seen.versions)):
         click.echo(line)
     for problem in seen.problems:

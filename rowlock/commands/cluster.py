@@ -190,10 +190,13 @@ def units_list(config_file: Path, output: str, **filters: str | None) -> None:
         rows = leader.list_units({name: value for name, value in filters.items() if value is not None})
         if not rows:
             _require_known_filters(config, leader, filters)
-    from rowlock.commands.cluster_tables import build_cluster_units_table
+    from rowlock.commands.cluster_tables import build_cluster_units_table, list_unit_reasons
+    from rowlock.commands.reasons import print_reasons
+    from rowlock.commands.tables import make_console
 
     _show_rows("units", rows, output, lambda: build_cluster_units_table(rows, read_clock_ms()))
     if output == "table":
+        print_reasons(make_console(), list_unit_reasons(rows))
         complete_printed_commands(*(row["remedy"] or "" for row in rows))
 
 

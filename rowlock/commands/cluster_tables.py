@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
+from rowlock.commands.reasons import Reason
 from rowlock.commands.tables import escape_markup, format_duration, make_table
 from rowlock.inspect.observed.versions import UNKNOWN_VERSION, read_agent_version
 
@@ -16,13 +17,8 @@ ClusterRow = dict[str, Any]
 
 def build_cluster_units_table(units: Sequence[ClusterRow], now_ms: int) -> Table:
     """Return the table of units, with their lag (by source commit time)."""
-    table = make_table(
-        "unit", "state", "agent", "epoch", "applied to", "rows/s", "reason", "since", "what to do"
-    )
+    table = make_table("unit", "state", "agent", "epoch", "applied to", "rows/s")
     for unit in units:
-        times = f" ({unit['failures']}×)" if unit["failures"] and unit["error"] else ""
-        since = f"{format_duration(unit['since_s'])} ago" if unit["reason"] else ""
-        why = (f"{unit['reason']}{times}" if unit["reason"] else "", since, unit["remedy"] or "")
         cells = (
             unit["unit"],
             _format_state(unit),
@@ -30,8 +26,18 @@ def build_cluster_units_table(units: Sequence[ClusterRow], now_ms: int) -> Table
             str(unit["epoch"] or "–"),
             format_age(unit["checkpoint_ts"], now_ms),
         )
-        table.add_row(*map(escape_markup, (*cells, f"{unit['rows_per_s']:,}", *why)))
+        table.add_row(*map(escape_markup, (*cells, f"{unit['rows_per_s']:,}")))
     return table
+
+
+def list_unit_reasons(units: Sequence[ClusterRow]) -> list[Reason]:
+    """Return why units do not run, since when, and how often they have failed."""
+    reasons = []
+    for unit in units:
+        times = f", failed {unit['failures']}×" if unit["failures"] and unit["error"] else ""
+        note = f"{format_duration(unit['since_s'])} ago{times}"
+        reasons.append(Reason(unit["unit"], unit["reason"] or "", unit["remedy"] or "", note))
+    return reasons
 
 
 def _format_state(unit: ClusterRow) -> str:

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from coordinator.server.operators.copies import CopyRefusedError
 from rowlock.commands.options import FINDING, FINE, complete_printed_commands, read_config_to_change
+from rowlock.commands.reasons import Reason, print_reasons
 from rowlock.commands.tables import (
     escape_markup,
     format_copied_rows,
@@ -91,7 +92,9 @@ def show_copies(config_file: Path, output: str) -> int:
     if output == "json":
         click.echo(json.dumps({"version": 1, "copies": rows}))
     elif rows:
-        make_console().print(build_copies_table(rows, read_clock_ms()))
+        out = make_console()
+        out.print(build_copies_table(rows, read_clock_ms()))
+        print_reasons(out, (Reason(row["table"], row["reason"], "") for row in rows))
     else:
         click.echo("no table has been copied again within the last day")
     return FINDING if any(row["phase"] == "refused" for row in rows) else FINE
@@ -163,16 +166,13 @@ def format_copy_progress(row: CopyJson | None) -> str:
 
 def build_copies_table(rows: Sequence[CopyJson], now_ms: int) -> Table:
     """Return the table that `rowlock copy` shows."""
-    ill = any(row["reason"] for row in rows)
-    table = make_table(
-        "source", "table", "phase", "rows", "left", "asked by", "asked", *(("reason",) if ill else ())
-    )
+    table = make_table("source", "table", "phase", "rows", "left", "asked by", "asked")
     for row in rows:
         by = f"{row['by']} ({row['cause']})" if row["cause"] else row["by"]
         left = "" if row["eta_s"] is None else format_duration(row["eta_s"])
         cells = (
             row["source"], row["table"], row["phase"], format_copied_rows(row["rows"], row["estimate"]), left,
-            by, format_since(row["requested_ms"], now_ms), *((row["reason"],) if ill else ()),
+            by, format_since(row["requested_ms"], now_ms),
         )  # fmt: skip
         table.add_row(*(escape_markup(cell) for cell in cells))
     return table

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 if TYPE_CHECKING:
-    from rowlock.inspect.observed.source_status import SourceStatus
+    from rowlock.inspect.observed.source_status import SourceStatus, TableStatus
     from rowlock.inspect.status import ApplyUnitStatus, Status
     from rowlock.inspect.verify import PairResult
     from rowlock.views.retention import Backlog
@@ -83,13 +83,10 @@ def escape_markup(text: str) -> str:
 
 
 def build_sources_table(status: Status) -> Table:
-    """Return the table of sources, with columns for problems only if there are any."""
-    ill = any(source.reason for source in status.sources)
-    more = ("reason", "what to do") if ill else ()
-    table = make_table("source", "state", "captured to", "lag", "events", "snapshot pending", *more)
+    """Return the table of sources."""
+    table = make_table("source", "state", "captured to", "lag", "events", "snapshot pending")
     for source in status.sources:
-        extra = (source.reason or "", source.remedy or "") if ill else ()
-        table.add_row(*(escape_markup(cell) for cell in (*_format_source_cells(source), *extra)))
+        table.add_row(*(escape_markup(cell) for cell in _format_source_cells(source)))
     return table
 
 
@@ -102,17 +99,14 @@ def _format_source_cells(source: SourceStatus) -> tuple[str, ...]:
 
 
 def build_unit_status_table(status: Status) -> Table:
-    """Return the table of units, with columns for displaced rows and for problems only if there are any."""
+    """Return the table of units, with a column for displaced rows only if there are any."""
     drifted = any(unit.displaced for unit in status.units)
-    ill = any(unit.reason for unit in status.units)
-    more = (*(("displaced",) if drifted else ()), *(("since", "reason", "what to do") if ill else ()))
+    more = ("displaced",) if drifted else ()
     table = make_table(
         "pipeline", "topic", "state", "last event at", "offset", "behind", "lag", "held", *more
     )
     for unit in status.units:
         extra: tuple[str, ...] = (str(unit.displaced or ""),) if drifted else ()
-        if ill:
-            extra += (format_since(unit.since_ms, status.time_ms), unit.reason or "", unit.remedy or "")
         table.add_row(*(escape_markup(cell) for cell in (*_format_unit_cells(unit), *extra)))
     return table
 
@@ -129,32 +123,38 @@ def _format_unit_cells(unit: ApplyUnitStatus) -> tuple[str, ...]:
 
 def build_stops_table(status: Status) -> Table | None:
     """Return the tables that capture has stopped or left out and that no unit shows; None: there are none."""
-    shown = {unit.reason for unit in status.units}
-    table = make_table("source", "table", "state", "cause", "since", "reason", "what to do")
-    for source in status.sources:
-        for each in source.tables:
-            if each.reason in shown:
-                continue
-            cause = " at ".join(filter(None, (each.cause, each.at)))
-            cells = (
-                source.name, each.table, each.state, cause, format_since(each.since_ms, status.time_ms),
-                each.reason, each.remedy,
-            )  # fmt: skip
-            table.add_row(*(escape_markup(cell) for cell in cells))
+    table = make_table("source", "table", "state", "cause", "since")
+    for source, each in list_shown_stops(status):
+        cause = " at ".join(filter(None, (each.cause, each.at)))
+        cells = (source, each.table, each.state, cause, format_since(each.since_ms, status.time_ms))
+        table.add_row(*(escape_markup(cell) for cell in cells))
     return table if table.row_count else None
+
+
+def list_shown_stops(status: Status) -> list[tuple[str, TableStatus]]:
+    """Return the tables that capture has stopped or left out, with their sources, as far as no unit shows the
+    same reason.
+    """
+    shown = {unit.reason for unit in status.units}
+    return [
+        (source.name, table)
+        for source in status.sources
+        for table in source.tables
+        if table.reason not in shown
+    ]
 
 
 def build_running_copies_table(status: Status) -> Table | None:
     """Return the tables that are being copied, or with a copy that waits or was refused; None: there are
     none.
     """
-    table = make_table("source", "copied again", "phase", "rows", "left", "asked by", "asked", "reason")
+    table = make_table("source", "copied again", "phase", "rows", "left", "asked by", "asked")
     for row in (row for source in status.sources for row in source.copies):
         cells = (
             row.source, row.table, row.phase, format_copied_rows(row.rows, row.estimate),
             "" if row.eta_s is None else format_duration(row.eta_s),
             f"{row.by} ({row.cause})" if row.cause else row.by,
-            format_since(row.requested_ms, status.time_ms), row.reason,
+            format_since(row.requested_ms, status.time_ms),
         )  # fmt: skip
         table.add_row(*(escape_markup(cell) for cell in cells))
     return table if table.row_count else None

@@ -45,7 +45,8 @@ from coordinator.transport import leader_search
 from rowlock.agent import run as agent_command
 from rowlock.cli import main
 from rowlock.commands import cluster_tables
-from rowlock.commands.cluster_tables import build_agents_table, build_cluster_units_table
+from rowlock.commands.cluster_tables import build_agents_table, build_cluster_units_table, list_unit_reasons
+from rowlock.commands.reasons import print_reasons
 from rowlock.commands.tables import escape_markup
 from rowlock.coordinator import control_view
 from rowlock.coordinator import leader_client as leader_module
@@ -269,7 +270,8 @@ def test_units_as_a_table(rowlock: Callable[..., Result], control: FakeControl) 
     )
     lines = rowlock("units list").stdout.splitlines()
     assert any(UNIT in line and "prepare" in line and "a1 → a2" in line for line in lines)
-    assert any("paused" in line and "[no] grant (3×)" in line for line in lines)
+    assert lines[-2] == "capture/b1 (60.0 s ago, failed 3×): it is paused; before that it failed: [no] grant"
+    assert lines[-1] == "  what to do: rowlock units resume"
 
 
 def test_only_some_units(rowlock: Callable[..., Result]) -> None:
@@ -624,7 +626,7 @@ def test_units_list_says_why_a_unit_stands_since_when_and_what_to_do() -> None:
         {
             "unit": name, "state": "absent", "agent": None, "epoch": 0, "checkpoint_ts": None,
             "rows_per_s": 0, "paused": False, "moving_to": None, "health": health, "reason": reason,
-            "remedy": remedy, "error": reason, "failures": 0, "since_s": 61.0,
+            "remedy": remedy, "error": reason, "failures": 3, "since_s": 61.0,
         }
         for name, health, reason, remedy in (
             ("apply/p/a", "stopped", "the target table is gone", "start over"),
@@ -633,10 +635,11 @@ def test_units_list_says_why_a_unit_stands_since_when_and_what_to_do() -> None:
     ]  # fmt: skip
     out = Console(file=io.StringIO(), width=200)
     out.print(build_cluster_units_table(rows, 0))
-    ill, well = (line for line in out.file.getvalue().splitlines() if "apply/p/" in line)  # type: ignore[attr-defined]
-    for word in ("the target table is gone", "61.0 s ago", "start over"):
-        assert word in ill
-    assert "ago" not in well
+    print_reasons(out, list_unit_reasons(rows))
+    *_, well, _, _, ill, remedy = out.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert "apply/p/b" in well
+    assert ill == "apply/p/a (61.0 s ago, failed 3×): the target table is gone"
+    assert remedy == "  what to do: start over"
 
 
 @pytest.mark.parametrize(("end_on_refusal", "code"), [(True, 2), (False, 0)])

@@ -23,11 +23,11 @@ from consumer.tables.stored import StoredDefinition
 from producer.capture import ENDED_AS_ASKED
 from rowlock.cli import main
 from rowlock.commands import tables
+from rowlock.commands.reasons import format_reason_lines, list_status_reasons
 from rowlock.commands.tables import (
     build_sources_table,
     build_stops_table,
     build_unit_status_table,
-    make_console,
 )
 from rowlock.coordinator.units import ApplyUnitName
 from rowlock.errors import CommandError
@@ -447,7 +447,15 @@ def test_a_stop_by_capture_is_the_units_with_cause_time_and_remedy(read: Any) ->
     assert table is not None
     assert list(table.columns[1].cells) == ["bank.keyless", "bank.other"], "each is said once"
     assert list(table.columns[3].cells) == ["", "value at f.000003:400"]
-    assert list(table.columns[6].cells) == ["add a primary key", "start over"]
+    assert format_reason_lines(list_status_reasons(found)) == [
+        "",
+        f"{TOPIC} (60.0 s ago): bank.acct was dropped",
+        "bank.other of source b1 (60.0 s ago): bank.other has a value that cannot be decoded",
+        "  what to do: start over",
+        "",
+        "bank.keyless of source b1: it has no key",
+        "  what to do: add a primary key",
+    ]
 
 
 @pytest.mark.parametrize("place", [("bank.2024", "acct"), ("bank", "2024.my acct")])
@@ -630,17 +638,38 @@ def test_the_exit_code_says_whether_all_runs(read: Any, config: Config) -> None:
         assert TOPIC in shown.stdout
 
 
-def test_remedies_have_a_column_of_their_own(read: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    make_console().print(
-        build_unit_status_table(read(Seen([lane(0, 9)], stopped="the column x is missing: add it")))
-    )
-    head, line = [
-        [cell.strip() for cell in text.split(text[0])]
-        for text in capsys.readouterr().out.splitlines()
-        if "pipeline" in text or TOPIC in text
-    ]
-    assert line[head.index("reason")] == "the column x is missing"
-    assert line[head.index("what to do")] == "add it"
+@pytest.mark.parametrize("width", [80, 120])
+def test_reasons_and_remedies_are_whole_lines_below_the_compact_tables(
+    read: Any, config: Config, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    reason, remedy = "the column x " + "is missing " * 20, "ALTER TABLE acct " + "ADD COLUMN x " * 20
+    shown = io.StringIO()
+    monkeypatch.setattr(tables, "make_console", lambda: Console(file=shown, width=width))
+
+    def show(seen: Seen) -> list[str]:
+        read(seen)
+        shown.seek(0)
+        shown.truncate()
+        CliRunner().invoke(main, ["status", "-c", str(config.path)])
+        return shown.getvalue().splitlines()
+
+    well = show(Seen([lane(0, 9)], idle_ms=500))
+    ill = show(Seen([lane(0, 9)], idle_ms=500, stopped=encode_problem(Problem(reason, remedy))))
+    *table, empty, why, what = ill
+    assert (empty, why, what) == ("", f"{TOPIC} (5.0 s ago): {reason}", f"  what to do: {remedy}")
+    assert len(table) == len(well)
+    assert table[0] == well[0]
+
+
+def test_one_reason_of_many_units_is_printed_once_with_their_number(read: Any) -> None:
+    found = read(Seen([lane(0, 9)], placement=Placement(problem="nothing runs"), idle_ms=60_000))
+    units = tuple(structs.replace(only(found), topic=f"t{number}") for number in range(9))
+    lines = format_reason_lines(list_status_reasons(structs.replace(found, units=units)))
+    names = "source b1, t0, t1, t2, t3 and 5 more"
+    assert lines == ["", f"{names}: no process runs it", f"  what to do: {START_AGAIN}"]
+    units = tuple(structs.replace(only(found), pipeline=name) for name in "pq")
+    lines = format_reason_lines(list_status_reasons(structs.replace(found, units=units)))
+    assert lines[1].startswith(f"source b1, {TOPIC} of pipeline p, {TOPIC} of pipeline q: ")
 
 
 def test_a_watermark_that_cannot_be_read_is_told(read: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from coordinator.rest.copies import Copy
 from coordinator.server.operators.copies import CopyRefusedError, CopyRequested, DebtRow
+from rowlock.commands import copying
 from rowlock.commands.copying import build_copies_table, format_copy_progress
 from rowlock.views import copy_desk
 from rowlock.views.copy_desk import KafkaCopyDesk, copy_rows, estimate_remaining_s, parse_table_name
@@ -180,9 +182,16 @@ def test_progress_in_one_line() -> None:
     assert "waiting" in format_copy_progress(None)
 
 
-def test_the_table_has_reasons_only_where_there_is_one() -> None:
-    assert len(build_copies_table([_row()], 0).columns) == 7
-    assert len(build_copies_table([_row(), _row(reason="x")], 0).columns) == 8
+def test_reasons_of_copies_are_below_the_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rows = [_row(), _row(table="bank.big", phase="refused", reason="too large: rowlock copy bank.big")]
+    monkeypatch.setattr(copying, "load_config", lambda _: None)
+    monkeypatch.setattr(copying.LeaderClient, "from_config", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(copying, "_fetch_copies", lambda _: rows)
+    assert copying.show_copies(tmp_path, "table") == 1
+    assert "reason" not in [column.header for column in build_copies_table(rows, 0).columns]
+    assert capsys.readouterr().out.endswith("\n\nbank.big: too large: rowlock copy bank.big\n")
 
 
 def test_json_of_a_row_is_what_rest_answers() -> None:
