@@ -24,6 +24,7 @@ from consumer.errors import (
     AlreadyExistsError,
     ConsumerError,
     FencedError,
+    LockWaitError,
     TargetConfigError,
     TransientError,
     UniqueViolationError,
@@ -129,7 +130,7 @@ class SqlTakeover:
                 unit, highest, assigned=assigned, above=above, now_ms=clock.read_clock_ms()
             )
 
-        last: ConsumerError | None = None
+        last: TransientError | UniqueViolationError | None = None
         for _ in range(TAKEOVER_TRIES):
             try:
                 return self._take_once(unit, topic_id, layout, lanes, compute_epoch)
@@ -142,10 +143,7 @@ class SqlTakeover:
                     error=str(error),
                 )
                 last = error
-        raise TransientError(
-            f"another session keeps the rows of {unit.topic} (pipeline {unit.pipeline}) in rowlock_progress "
-            f"locked; rowlock has tried {TAKEOVER_TRIES} times: {last}"
-        ) from last
+        raise TransientError(_explain_failed_takeover(unit, last)) from last
 
     def _take_once(
         self, unit: ApplyUnit, topic_id: str, layout: str, lanes: int, compute_epoch: Callable[[int], int]
@@ -203,6 +201,17 @@ class SqlTakeover:
 
     def _run_fragment(self, fragment: Fragment) -> Rows:
         return self._link.execute(*fragment)
+
+
+def _explain_failed_takeover(unit: ApplyUnit, last: ConsumerError | None) -> str:
+    """Return why the last try failed: another session had the rows, or what the target or its driver said."""
+    rows = f"the rows of {unit.topic} (pipeline {unit.pipeline}) in rowlock_progress"
+    tried = f"rowlock has tried {TAKEOVER_TRIES} times: {last}"
+    if isinstance(last, LockWaitError):
+        return f"another session keeps {rows} locked; {tried}"
+    if isinstance(last, UniqueViolationError):
+        return f"another session creates {rows}, too; {tried}"
+    return str(last)
 
 
 class SqlProgressWriter:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from consumer.errors import TransientError
+from consumer.errors import ConsumerError, LockWaitError, TransientError, UniqueViolationError
 from consumer.ordering.model import ApplyUnit, LaneProgress, QuarantineEntry
 from consumer.targets.bookkeeping import Bookkeeping, parse_lane_row, parse_quarantine_row, parse_unit_rows
 from consumer.targets.dialect_components import DialectComponents, Link
@@ -214,17 +214,34 @@ def test_a_guard_locks_its_rows_and_a_look_does_not(syntax: Syntax) -> None:
     assert kept.lanes.build_select(UNIT, lock=True)[0] == kept.lanes.build_select(UNIT)[0] + " FOR UPDATE"
 
 
-def test_takeover_locks_the_lane_rows_and_ends_after_some_tries() -> None:
+LOCKED = (
+    "another session keeps the rows of t (pipeline p) in rowlock_progress locked; "
+    f"rowlock has tried {TAKEOVER_TRIES} times: x"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (LockWaitError("x"), LOCKED),
+        (UniqueViolationError("x"), LOCKED.replace("keeps", "creates").replace(" locked", ", too")),
+        (TransientError("Connection refused"), "Connection refused"),
+    ],
+    ids=["locked", "created", "no connection"],
+)
+def test_takeover_ends_after_some_tries_with_their_cause(error: ConsumerError, text: str) -> None:
+    """Only a lock that was not granted shows that another session keeps the rows."""
     sent: list[str] = []
 
     def begin(_seconds: float, text: str, _params: object) -> None:
         sent.append(text)
-        raise TransientError("a lock was not granted")
+        raise error
 
     link = SimpleNamespace(connect=lambda: None, roll_back=lambda: None, begin_transaction=begin)
     takeover = SqlTakeover(cast(Link, link), BOOKS, lambda: cast(Link, link))
-    with pytest.raises(TransientError, match=f"has tried {TAKEOVER_TRIES} times: a lock was not granted"):
+    with pytest.raises(TransientError) as raised:
         takeover.take_over_unit(UNIT, "id", "1", 1, assigned=None, above=0)
+    assert str(raised.value) == text
     assert sent == [BOOKS.lanes.build_select(UNIT, lock=True)[0]] * TAKEOVER_TRIES
 
 
