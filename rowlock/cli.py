@@ -106,6 +106,15 @@ def run(config_file: Path, until_caught_up: bool) -> None:
     message gives the reason) is not restarted, and the others continue.
     """
     config = read_config_to_change(config_file)
+    from rowlock.processes.single_run import claim_run
+
+    with claim_run(config):
+        code = _run_system(config, until_caught_up=until_caught_up)
+    sys.exit(code)
+
+
+def _run_system(config: Config, *, until_caught_up: bool) -> int:
+    """Check the system, run it until it ends, and return the exit code."""
     without = _check_before_start(config, all_needed=until_caught_up)
     from rowlock.coordinator.sighup import reload_on_hangup
     from rowlock.inspect.caught_up import CaughtUpGoal
@@ -116,7 +125,7 @@ def run(config_file: Path, until_caught_up: bool) -> None:
         code = run_processes(config, goal, without=without, use_config=use_config)
     if code == FINE and not until_caught_up:
         _print_stopped()
-    sys.exit(code)
+    return code
 
 
 def _print_stopped() -> None:

@@ -14,6 +14,7 @@ from rowlock import __version__
 from rowlock.agent.workers import LocalWorkers
 from rowlock.credentials import load_agent_token, load_security
 from rowlock.errors import CommandError
+from rowlock.processes.run import build_agent_name
 from rowlock.secret_files import follow_secret_files
 from schemas.config.changes.handed import reload_config_file
 from schemas.config.changes.parts import compute_config_digest
@@ -169,7 +170,7 @@ def run_agent(config: Config, name: str, peers: Sequence[str], *, end_on_refusal
         ):
             code = agent.run(stop)
     if code == SUPERSEDED:
-        raise CommandError(f"another process is agent {name} now", "give each agent a --name of its own")
+        raise _build_superseded_error(name)
     if code == OUTDATED:
         raise CommandError(
             f"agent {name} knows a later term than the coordinator that leads: Kafka's control topic has "
@@ -177,3 +178,13 @@ def run_agent(config: Config, name: str, peers: Sequence[str], *, end_on_refusal
             "start the agent again",
         )
     return AGENT_REFUSED_CODE if refused else code
+
+
+def _build_superseded_error(name: str) -> CommandError:
+    """Return the error of an agent whose name another process has taken. Nobody chooses that of a run."""
+    if name == build_agent_name():
+        return CommandError(
+            f"another `rowlock run` of this system has started on this machine and is agent {name} now",
+            "let only one of them run",
+        )
+    return CommandError(f"another process is agent {name} now", "give each agent a --name of its own")

@@ -53,6 +53,7 @@ from rowlock.coordinator import leader_client as leader_module
 from rowlock.coordinator.leader_client import FoundLeader, LeaderClient
 from rowlock.coordinator.run import listen_for_rest, serve_rest
 from rowlock.errors import CommandError
+from rowlock.processes.run import build_agent_name
 from schemas.config.addresses import explain_other_kafka
 from schemas.config.model import CoordinationConfig, KafkaConfig, load_config
 from schemas.problems import Problem, encode_problem
@@ -688,8 +689,21 @@ def test_an_agent_has_the_name_of_its_host_by_default(
     assert seen == [name]
 
 
+TAKEN_RUN = (
+    "another `rowlock run` of this system has started on this machine and is agent "
+    f"{build_agent_name()} now: let only one of them run"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a7", "another process is agent a7 now: give each agent a --name of its own"),
+        (build_agent_name(), TAKEN_RUN),
+    ],
+)
 def test_an_agent_whose_name_another_process_took_says_so(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, message: str
 ) -> None:
     """tests/integration/test_agent_shell.py starts two of one name."""
     shell = SimpleNamespace(run=lambda _: SUPERSEDED)
@@ -697,11 +711,9 @@ def test_an_agent_whose_name_another_process_took_says_so(
     monkeypatch.setattr(agent_command.AgentShell, "connect", lambda *_, **__: shell)
     file = tmp_path / "c.yaml"
     file.write_text(CONFIG)
-    ended = CliRunner().invoke(main, ["agent", "-c", str(file)])
+    ended = CliRunner().invoke(main, ["agent", "-c", str(file), "--name", name])
     assert ended.exit_code == 2
-    assert ended.stderr == (
-        f"rowlock: another process is agent {socket.gethostname()} now: give each agent a --name of its own\n"
-    )
+    assert ended.stderr == f"rowlock: {message}\n"
 
 
 def test_copy_without_a_table_shows_the_copies_and_asks_for_none(
