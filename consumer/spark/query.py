@@ -54,8 +54,10 @@ def build_session_settings(
     """
     # The JVM only starts tasks: the optimising compiler would cost more than it gains.
     java = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    # Spark creates a folder "artifacts" in Java's working directory, which should not be that of the caller.
-    java.append(f"-Duser.dir={Path(local_dir).resolve().parent}")
+    # Spark creates a folder "artifacts" in Java's working directory, and one in Java's folder of temporary
+    # files, which stays there if Java is killed. Neither should be outside of this process's folder.
+    folder = Path(local_dir).resolve().parent
+    java += [f"-Duser.dir={folder}", f"-Djava.io.tmpdir={folder}"]
     java += classes
     if log4j:
         java.append(f"-Dlog4j2.configurationFile={log4j}")

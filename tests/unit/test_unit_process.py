@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,6 +85,15 @@ def test_the_daemon_is_ours_unless_another_is_asked_for() -> None:
     ours, stock = build_session_settings(**common), build_session_settings(daemon="pyspark.daemon", **common)
     assert ours["spark.python.daemon.module"] == daemon.__name__
     assert stock == ours | {"spark.python.daemon.module": "pyspark.daemon"}, "and nothing else"
+
+
+def test_java_keeps_temporary_files_in_the_folder_of_its_process(tmp_path: Path) -> None:
+    """A folder spark-<uuid> remained in /tmp after each run, because Java is killed at its end."""
+    settings = build_session_settings(
+        master="local[2,4]", memory="1g", local_dir=str(tmp_path / "spark"), log4j=None
+    )
+    options = settings["spark.driver.extraJavaOptions"].split()
+    assert f"-Djava.io.tmpdir={tmp_path.resolve()}" in options, "it exists, unlike spark.local.dir"
 
 
 def test_the_cause_is_the_last_error_of_a_trace() -> None:
