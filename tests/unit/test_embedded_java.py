@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,12 @@ def test_a_java_home_without_java_is_not_passed_over(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
     with pytest.raises(EmbeddedError, match="no `java` in JAVA_HOME"):
         find_java()
+
+
+def test_the_page_about_installation_names_the_package_of_the_message() -> None:
+    with pytest.raises(EmbeddedError) as caught:
+        find_java()
+    package = re.search(r"openjdk-\S+-headless", caught.value.remedy)
+    page = Path(__file__).parents[2] / "docs/how-to/install.md"
+    assert package is not None
+    assert f"`{package[0]}`" in page.read_text(encoding="utf-8")
