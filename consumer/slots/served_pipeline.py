@@ -249,11 +249,16 @@ def _build_failure_report(turn: Turn, error: Exception) -> Report:
     )  # fmt: skip
 
 
+CONTINUED_ELSEWHERE = (
+    "another command or process has worked on the unit, for example `rowlock quarantine retry`; it goes on"
+)
+
+
 def _log_report(report: Report) -> None:
     """Log a failed attempt. A stopped unit is logged once, by the process that owns it."""
     if report.state == "fenced":  # as each takeover does it: the newer attempt goes on
-        message = str(decode_problem(report.message))
-        log.info("unit was taken over by a newer attempt", topic=report.topic, message=message)
+        seen = str(decode_problem(report.message))
+        log.info("unit was continued elsewhere", topic=report.topic, message=CONTINUED_ELSEWHERE, seen=seen)
     elif report.state == "behind":
         message = str(decode_problem(report.message))
         log.warning("unit lags", topic=report.topic, offset=report.offset, message=message)

@@ -33,10 +33,9 @@ pipelines:
 def test_an_attempt_that_a_takeover_ended_is_no_error() -> None:
     with capture_logs() as logs:
         _log_report(Report("t", "fenced", 1, 5, message="another worker owns t of pipeline p now"))
-    assert [(each["event"], each["log_level"]) for each in logs] == [
-        ("unit was taken over by a newer attempt", "info")
-    ]
-    assert logs[0]["message"] == "another worker owns t of pipeline p now"
+    assert [(each["event"], each["log_level"]) for each in logs] == [("unit was continued elsewhere", "info")]
+    assert logs[0]["message"].startswith("another command or process has worked on the unit")
+    assert logs[0]["seen"] == "another worker owns t of pipeline p now"
 
 
 def test_an_apply_process_that_is_started_again_is_a_warning(tmp_path: Path) -> None:
