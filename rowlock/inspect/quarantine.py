@@ -27,6 +27,7 @@ from consumer.ordering.model import (
     TargetTable,
 )
 from consumer.ordering.netchange import refuse_losses
+from consumer.ordering.reasons import QUEUED_AFTER, is_queued
 from consumer.slots.pipeline import build_connector_modes, build_pipeline_routes
 from consumer.tables.definition import ActiveDefinition, prepare_definition
 from consumer.tables.held_events import build_final_change
@@ -187,7 +188,7 @@ def format_resolved_lines(events: Sequence[ResolvedEvent]) -> list[str]:
         return ["nothing was resolved"]
     return [
         f"{_format_time(each.resolved.closed_at_ms)} {each.resolved.closed}: "
-        f"{format_quarantine_lines([each.event])[0]} (held since {_format_time(each.resolved.held_at_ms)})"
+        f"{_format_entry(each.event)} (held since {_format_time(each.resolved.held_at_ms)})"
         for each in events
     ]
 
@@ -196,15 +197,30 @@ def _format_time(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
+NEXT_STEP = (
+    "next: correct the row at the source; or correct the target, then `rowlock quarantine retry` (also if "
+    "the row is still listed after the first way); or `rowlock quarantine skip`, which leaves the target's "
+    "row as it is"
+)
+
+
 def format_quarantine_lines(entries: Sequence[QuarantinedEvent]) -> list[str]:
     """Return the listing for people, without row values, which may be confidential."""
     if not entries:
         return ["nothing is held"]
-    return [
-        f"{entry.pipeline} {entry.topic}@{entry.held.offset}.{entry.held.part} {entry.held.table} key "
-        f"{entry.held.key}: {entry.held.error}{' (a key sweep decides on it)' if entry.uncertain else ''}"
-        for entry in entries
-    ]
+    return [*map(_format_entry, entries), NEXT_STEP]
+
+
+def _format_entry(entry: QuarantinedEvent) -> str:
+    held = entry.held
+    part = f", part {held.part}" if held.part else ""  # of an event that is several changes in the target
+    why = held.error
+    if is_queued(held):
+        why = f"waits for the earlier event of its key at offset{why.removeprefix(QUEUED_AFTER)}"
+    return (
+        f"{entry.pipeline} {entry.topic} offset {held.offset}{part} {held.table} key {held.key}: "
+        f"{why}{' (a key sweep decides on it)' if entry.uncertain else ''}"
+    )
 
 
 def require_known_selection(config: Config, selection: EntrySelection) -> None:

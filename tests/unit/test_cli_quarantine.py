@@ -216,7 +216,17 @@ def test_a_value_that_cannot_be_decoded_is_held_on_until_the_source_has_mended_i
 
 def test_the_listing_shows_no_values() -> None:
     entry = QuarantinedEvent("p", "hq", "t.b1.bank.acct", held(5, 1, None, row(1, "secret name")))
-    assert format_quarantine_lines([entry]) == ['p t.b1.bank.acct@5.0 public.acct key ["b1",1]: too long']
+    queued = dataclasses.replace(
+        entry, held=structs.replace(entry.held, offset=9, part=2, error="held behind offset 5")
+    )
+    waits = "waits for the earlier event of its key"
+    *lines, last = format_quarantine_lines([entry, queued])
+    assert lines == [
+        'p t.b1.bank.acct offset 5 public.acct key ["b1",1]: too long',
+        f'p t.b1.bank.acct offset 9, part 2 public.acct key ["b1",1]: {waits} at offset 5',
+    ]
+    for way in ("correct the row at the source", "`rowlock quarantine retry`", "`rowlock quarantine skip`"):
+        assert way in last
     assert format_quarantine_lines([]) == ["nothing is held"]
 
 
@@ -368,7 +378,7 @@ def test_what_was_resolved_is_listed_without_values() -> None:
     event = QuarantinedEvent("p", "hq", "t", entry)
     resolved = ResolvedEvent(event, ResolvedEntry(entry, "the target accepted it", 1_000, 1_790_000_000_000))
     (line,) = format_resolved_lines([resolved])
-    assert line.startswith("2026-09-21 14:13:20Z the target accepted it: p t@5.0 ")
+    assert line.startswith("2026-09-21 14:13:20Z the target accepted it: p t offset 5 ")
     assert line.endswith("(held since 1970-01-01 00:00:01Z)")
     assert "secret" not in line
     assert format_resolved_lines([]) == ["nothing was resolved"]
