@@ -123,7 +123,9 @@ def _run_system(config: Config, *, until_caught_up: bool) -> int:
     goal = CaughtUpGoal(config, _print_error_line) if until_caught_up else None
     with reload_on_hangup(config), _show_progress(config) as use_config:
         code = run_processes(config, goal, without=without, use_config=use_config)
-    if code == FINE and not until_caught_up:
+    if goal is not None and goal.summary:
+        _print_error_line(f"rowlock: {goal.summary}")
+    elif code == FINE:
         _print_stopped()
     return code
 

@@ -60,7 +60,7 @@ class SparkStarter:
     def stop(self) -> None:
         """Stop Spark. Waits up to `SPARK_END_S` for a start under way."""
         if not self._started.wait(SPARK_END_S):
-            log.warning("process ends while Spark starts")
+            log.info("process ends while Spark starts")
         elif self._spark is not None:
             self._thread.join(SLOTS_END_S)
             self._spark.stop()

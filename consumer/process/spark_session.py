@@ -76,6 +76,11 @@ class Spark:
             return None
 
     def stop(self) -> None:
+        """Stop Spark. Its scheduler logs nothing from now on: it would log a task that ends meanwhile as
+        an error.
+        """
+        log4j = self._session._jvm.org.apache.logging.log4j
+        log4j.core.config.Configurator.setLevel("org.apache.spark.scheduler", log4j.Level.OFF)
         self._session.stop()
 
 

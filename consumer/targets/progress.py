@@ -136,7 +136,7 @@ class SqlTakeover:
                 return self._take_once(unit, topic_id, layout, lanes, compute_epoch)
             except (TransientError, UniqueViolationError) as error:
                 # UniqueViolationError: another process created the rows
-                log.info(
+                log.debug(
                     "takeover of a unit failed",
                     pipeline=unit.pipeline,
                     topic=unit.topic,

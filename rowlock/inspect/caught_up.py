@@ -68,6 +68,8 @@ class CaughtUpGoal:
     def __init__(self, config: Config, report: Callable[[str], None] = lambda _: None) -> None:
         self._config = config
         self._report = report
+        self.summary = ""
+        """What has arrived, as one sentence, once the goal is reached."""
         self._stopped: dict[str, str] = {}
         self._last_logged = ""
         self._work = RemainingWork()
@@ -93,6 +95,7 @@ class CaughtUpGoal:
         if stopped:
             tables = "\n".join(f"{where}: {why}" for where, why in sorted(stopped.items()))
             raise CommandError(f"everything else has arrived; these have not:\n{tables}")
+        self.summary = _summarize_units(self._ends)
         return True
 
     def _read_start(self, source: SourceConfig, name: str) -> SourceStart | PolledStart:
@@ -177,3 +180,11 @@ class CaughtUpGoal:
 
 def _describe_unit(unit: ApplyUnitName) -> str:
     return f"{unit.pipeline}: {unit.topic} has stopped"
+
+
+def _summarize_units(units: Collection[ApplyUnitName]) -> str:
+    count, targets = len({unit.topic for unit in units}), ", ".join(sorted({unit.target for unit in units}))
+    if not count:
+        return "caught up: the tables of the sources have no rows"
+    tables = "1 table" if count == 1 else f"{count:,} tables"
+    return f"caught up: all that the sources had in {tables} at the start is in {targets}"

@@ -28,14 +28,22 @@ class StructlogHandler(logging.Handler):
         self._most = most
 
     def emit(self, record: logging.LogRecord) -> None:
-        if (
-            "CONFWARN" in record.getMessage()
-        ):  # librdkafka's warning that the gapless guarantee is "experimental"; rowlock uses it on purpose
+        if _is_needless(record):
             return
         error = record.exc_info if record.exc_info and record.exc_info[0] else None
         structlog.get_logger(record.name).log(
             min(record.levelno, self._most), record.getMessage(), logger=record.name, exc_info=error
         )
+
+
+def _is_needless(record: logging.LogRecord) -> bool:
+    """Return whether a line says nothing that rowlock does not know or report itself."""
+    text = record.getMessage()
+    # librdkafka's warning that the gapless guarantee is "experimental"; rowlock uses it on purpose
+    if "CONFWARN" in text:
+        return True
+    # psycopg's about an error that follows another one, which it raises, and rowlock reports
+    return record.name == "psycopg" and text.startswith("error ignored ")
 
 
 def make_librdkafka_logger(

@@ -120,8 +120,10 @@ def test_the_copy_after_a_stop_is_awaited_with_all_its_rows(system: System, goal
     assert not goal()  # the unit continues, and the copy goes on
     system.copy, system.end = structs.replace(system.copy, phase="done"), 30
     assert not goal()  # the rows of the copy are not all applied
+    assert not goal.summary
     system.offset = 29
     assert goal()
+    assert goal.summary == "caught up: all that the sources had in 1 table at the start is in hq"
 
 
 def test_a_stop_without_a_copy_ends_the_run_once_it_is_settled(system: System, goal: CaughtUpGoal) -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from schemas.io.logs import StructlogHandler, forward_logs_to_structlog
 
@@ -79,3 +80,18 @@ def test_what_libraries_log_and_warn_of_is_forwarded(monkeypatch: pytest.MonkeyP
         forward_logs_to_structlog()
         assert [type(handler) for handler in root.handlers] == [StructlogHandler], "once"
     assert captured == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("logger", "text", "is_logged"),
+    [
+        ("psycopg", "error ignored terminating <psycopg.Pipeline [BAD]>: the connection is lost", False),
+        ("psycopg", "the connection is lost", True),
+        ("asyncio", "error ignored terminating a task", True),
+    ],
+)
+def test_an_error_that_psycopg_ignores_is_no_line(logger: str, text: str, is_logged: bool) -> None:
+    """psycopg raises the error that came before it, and that one is reported."""
+    with capture_logs() as logs:
+        StructlogHandler().handle(logging.makeLogRecord({"name": logger, "msg": text, "levelno": 30}))
+    assert [line["event"] for line in logs] == [text] * is_logged

@@ -8,11 +8,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
 
-from rowlock.cli import main
+from rowlock.cli import STOPPED, main
 from rowlock.errors import CommandError
 from rowlock.processes.single_run import claim_run
 from schemas.config.model import Config, load_config
@@ -84,3 +85,20 @@ def test_a_state_dir_without_right_to_write_is_left_to_check(config: Config, tmp
     (tmp_path / "file").touch()
     with claim_run(config.model_copy(update={"state_dir": tmp_path / "file" / "state"})):
         pass
+
+
+@pytest.mark.parametrize(
+    ("summary", "last"), [("caught up: 2 tables", "rowlock: caught up: 2 tables"), ("", STOPPED)]
+)
+def test_a_run_until_caught_up_ends_with_a_sentence(
+    config: Config, monkeypatch: pytest.MonkeyPatch, summary: str, last: str
+) -> None:
+    """Ctrl-C ends it before it has caught up."""
+    monkeypatch.setenv("ROWLOCK_LOG", "console")
+    monkeypatch.setattr("rowlock.cli._check_before_start", lambda *_, **__: [])
+    goal = SimpleNamespace(summary=summary)
+    monkeypatch.setattr("rowlock.inspect.caught_up.CaughtUpGoal", lambda *_: goal)
+    monkeypatch.setattr("rowlock.processes.run.run_processes", lambda *_, **__: 0)
+    ran = CliRunner().invoke(main, ["run", "--until-caught-up", "-c", str(config.path)])
+    assert ran.exit_code == 0, ran.output
+    assert last in ran.stderr.splitlines()

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from consumer.process import spark_beside as module
 from consumer.process.instructions import NO_SPARK, ApplyProcess
@@ -115,7 +116,10 @@ def test_a_spark_that_takes_long_is_said_to_and_is_not_waited_for_at_the_end(
     with starting(monkeypatch, start) as (beside, reported):
         beside._on_slow = lambda _seconds: slow.set()
         assert slow.wait(5)
-        beside.stop()
+        with capture_logs() as logs:
+            beside.stop()
+        levels = {line["event"]: line["log_level"] for line in logs}
+        assert levels["process ends while Spark starts"] == "info", "a short run ends so"
         assert spark.stopped == 0
         go.set()
     assert reported[-1] == "up"

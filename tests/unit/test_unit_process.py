@@ -6,10 +6,12 @@ import io
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock, call
 
 import pytest
 
 from consumer.attempt.reports import LaneFigures, Report
+from consumer.process.spark_session import Spark
 from consumer.reporting.protocol import LineWriter
 from consumer.reporting.status_lines import StatusWriter
 from consumer.spark import daemon
@@ -94,6 +96,19 @@ def test_java_keeps_temporary_files_in_the_folder_of_its_process(tmp_path: Path)
     )
     options = settings["spark.driver.extraJavaOptions"].split()
     assert f"-Djava.io.tmpdir={tmp_path.resolve()}" in options, "it exists, unlike spark.local.dir"
+
+
+def test_the_scheduler_of_spark_is_silent_from_its_stop_on_and_not_before() -> None:
+    """A task that ends while Spark stops was logged as a RejectedExecutionException."""
+    session = MagicMock()
+    spark = Spark(session)
+    assert not session._jvm.mock_calls
+    spark.stop()
+    log4j = session._jvm.org.apache.logging.log4j
+    silence = call._jvm.org.apache.logging.log4j.core.config.Configurator.setLevel(
+        "org.apache.spark.scheduler", log4j.Level.OFF
+    )
+    assert session.mock_calls == [silence, call.stop()]
 
 
 def test_the_cause_is_the_last_error_of_a_trace() -> None:
