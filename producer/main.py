@@ -98,11 +98,13 @@ def _run_unit(options: argparse.Namespace, orders: Orders) -> int:
                     f"no source {options.source} in {options.config}",
                     f"there are {', '.join(config.sources)}",
                 ),
+                wait=options.wait,
             )
         if config.sources[options.source].events != "rowlock":
             return _report_failure(
                 options.source,
                 Problem(f"source {options.source} is captured by Debezium (`events`), not by rowlock"),
+                wait=options.wait,
             )
         if options.wait:
             _write_line(kind="prepared", source=options.source)
@@ -118,12 +120,12 @@ def _run_unit(options: argparse.Namespace, orders: Orders) -> int:
                 explain_old_agents=orders.explain_old_agents if options.wait else None,
             )  # fmt: skip
     except SupersededError as error:
-        _report_failure(options.source, error.problem)
+        _report_failure(options.source, error.problem, wait=options.wait)
         return EXIT_SUPERSEDED
     except (CaptureError, SchemaError) as error:
-        return _report_failure(options.source, error.problem)
+        return _report_failure(options.source, error.problem, wait=options.wait)
     except ConfigErrors as error:
-        return _report_failure(options.source, Problem(str(error)))
+        return _report_failure(options.source, Problem(str(error)), wait=options.wait)
     except Exception as error:  # noqa: BLE001 - logged, and said to who started this process
         structlog.get_logger("capture").exception(
             "capture failed by an internal error", source=options.source
@@ -211,10 +213,13 @@ def _report_trouble(source: str, why: str, *, delivery_failed: bool) -> None:
     _write_line(kind="trouble", source=source, error=why, delivery_failed=delivery_failed)
 
 
-def _report_failure(source: str, problem: Problem) -> int:
+def _report_failure(source: str, problem: Problem, *, wait: bool = False) -> int:
+    """Report why this process ends, and return its exit code. `wait`: an agent has started it."""
     message = str(problem)
     refused = bool(REFUSED_LOGINS)
     _write_line(kind="failed", source=source, error=encode_problem(problem), login_refused=refused)
+    if wait:  # the agent reports it
+        return 2
     print(f"capture of {source} stopped: {message}", file=sys.stderr)  # noqa: T201
     print(json.dumps({"unit": f"capture {source}", "exit": 2, "error": message}), file=sys.stderr, flush=True)  # noqa: T201
     return 2

@@ -318,9 +318,9 @@ class CaptureWorkers:
         error = unit.error
         if error is None and not unit.stopped:
             error = f"the capture process of {unit.source} ended with code {code}"
-        _LOG.info("capture ended", source=unit.source, code=code, error=error and str(decode_problem(error)))
         if code == CAPTURE_REFUSED_CODE and self._wait_for_person(unit, str(error)):
             return
+        _LOG.info("capture ended", source=unit.source, code=code, error=error and str(decode_problem(error)))
         self._ledger.report_event(unit.name, WorkerEnded(unit.assignment, unit.mark, error))
 
     # waiting for a person

@@ -182,7 +182,9 @@ def _next_error(reported: Said) -> str | None:
 
 def test_a_capture_unit_that_waits_for_a_person_stays_and_goes_on_when_that_is_done(waiting: Any) -> None:
     _, reported, notified, mended = waiting
-    assert _next_error(reported) == "log_bin is OFF: switch it on", "it looks again"
+    with capture_logs() as logs:
+        assert _next_error(reported) == "log_bin is OFF: switch it on", "it looks again"
+    assert "capture ended" not in {line["event"] for line in logs}, "each end has the same reason"
     mended.touch()
     while _next_error(reported) is not None:
         continue

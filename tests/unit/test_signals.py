@@ -80,6 +80,15 @@ def test_a_capture_that_stops_reports_its_exit_code(capsys: pytest.CaptureFixtur
     assert (code, last) == (2, {"unit": "capture b1", "exit": 2, "error": "it is full: make room"})
 
 
+def test_a_capture_of_an_agent_leaves_the_line_about_its_stop_to_the_agent(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code = capture_main._report_failure("b1", Problem("it is full", "make room"), wait=True)
+    printed = capsys.readouterr()
+    assert (code, printed.err) == (2, "")
+    assert json.loads(printed.out)["kind"] == "failed"
+
+
 @BOTH
 def test_a_capture_process_that_waits_for_its_beginning_ends(number: signal.Signals, tmp_path: Path) -> None:
     """A unit that is taken back before it was started: its process ended only when it was killed."""
