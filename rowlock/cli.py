@@ -377,7 +377,13 @@ def verify(  # noqa: PLR0917 - click passes options by name
     record = _open_verify_metrics(metrics_file, None if pipeline or table else pairs)
     equal, printed = True, list[str]()
     with follow_verify(config) as progress:
-        for result in compare(config, pairs, settle_s=settle_s, on_page=progress.show_page):
+        for result in compare(
+            config,
+            pairs,
+            settle_s=settle_s,
+            on_page=progress.show_page,
+            on_settle=lambda pair, rows: progress.show_settling(pair, rows, settle_s),
+        ):
             equal = equal and result.equal
             record(result)
             progress.clear_line()

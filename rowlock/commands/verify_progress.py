@@ -52,6 +52,14 @@ class VerifyProgress:
         line = format_verify_progress(pair, source, target, rate, self._estimate)
         self._print(f"{_CLEAR}{line}" if self.replaced else f"{line}\n")
 
+    def show_settling(self, pair: TablePair, rows: int, settle_s: float) -> None:
+        """On a terminal, print why the comparison of the pair takes up to `settle_s` longer."""
+        if not self.replaced:
+            return
+        table = format_table_text(pair.table.db, pair.table.name)
+        differing = "1 row differs" if rows == 1 else f"{rows:,} rows differ"
+        self._print(f"{_CLEAR}{table}: {differing}; read again for up to {settle_s:g} s")
+
     def clear_line(self) -> None:
         """Remove the line from the terminal."""
         if self.replaced:

@@ -53,6 +53,8 @@ class VerifyLimits:
     """Waits for a number of seconds."""
     on_page: Callable[[int, int], None] = lambda _source, _target: None
     """Called after each page with the rows of the source and of the target that were compared."""
+    on_settle: Callable[[int], None] = lambda _rows: None
+    """Called with the number of suspects before they are read again, which may take `settle_s`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +114,18 @@ def verify_pairs(
     page: int = COMPARED_PAGE_ROWS,
     suspects: int = SUSPECTS,
     on_page: Callable[[TablePair, int, int], None] = lambda _pair, _source, _target: None,
+    on_settle: Callable[[TablePair, int], None] = lambda _pair, _rows: None,
 ) -> Iterator[PairResult]:
     """Compare each pair. Raises CommandError if a server does not answer.
 
     `on_page`: called after each page with the pair and the compared rows of its source and its target.
+    `on_settle`: called with the pair and its differing rows before these are read again.
     """
     claims: dict[str, list[TablePair]] = {}
     for pair in pairs:
-        limits = VerifyLimits(settle_s, page, suspects, on_page=partial(on_page, pair))
+        limits = VerifyLimits(
+            settle_s, page, suspects, on_page=partial(on_page, pair), on_settle=partial(on_settle, pair)
+        )
         if pair.problem:
             yield PairResult(pair, problem=pair.problem)
             continue
@@ -290,6 +296,8 @@ class _Comparison:
         differences.
         """
         sides, limits = self.sides, self.limits
+        if len(self.suspects) and limits.settle_s > 0:
+            limits.on_settle(len(self.suspects))
         deadline, attempts = limits.now() + limits.settle_s, 0
         while len(self.suspects) and limits.now() < deadline:
             attempts += 1

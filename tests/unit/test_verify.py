@@ -99,6 +99,17 @@ def rows(*keys: int) -> dict[int, str]:
     return {key: f"o{key}" for key in keys}
 
 
+@pytest.mark.parametrize(("settle_s", "reported"), [(15.0, [2]), (0.0, [])])
+def test_the_number_of_differing_rows_is_reported_before_they_are_read_again(
+    settle_s: float, reported: list[int]
+) -> None:
+    clock, seen = Clock(), list[int]()
+    limits = VerifyLimits(settle_s, PAGE, 10, clock.now, clock.sleep, on_settle=seen.append)
+    left, right = Side(rows(1, 2, 3)), Side(rows(1))
+    compare_pair(PAIR, cast(SqlSession, left), cast(SqlSession, right), limits)
+    assert seen == reported
+
+
 def kinds(result: PairResult) -> dict[Any, Difference]:
     return {finding.key[0]: finding.kind for finding in result.findings}
 

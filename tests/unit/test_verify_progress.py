@@ -68,3 +68,19 @@ def test_a_source_without_an_estimate_does_not_end_the_comparison(
 ) -> None:
     estimates += [CommandError("it does not answer")]
     assert shown(False, (20, 100, 0), capsys=capsys)[0].endswith("100 rows compared, 5 rows/s")
+
+
+@pytest.mark.parametrize(
+    ("replaced", "rows", "line"),
+    [
+        (True, 1, "bank.acct: 1 row differs; read again for up to 15 s"),
+        (True, 1200, "bank.acct: 1,200 rows differ; read again for up to 15 s"),
+        (False, 1, ""),
+    ],
+)
+def test_a_terminal_shows_what_is_read_again(
+    replaced: bool, rows: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config: Any = type("Config", (), {})
+    VerifyProgress(cast(Any, config), replaced).show_settling(PAIR, rows, 15.0)
+    assert capsys.readouterr().err.strip() == line
