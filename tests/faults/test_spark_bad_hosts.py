@@ -10,7 +10,7 @@ import shutil
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,15 @@ import pytest
 from deploy.embedded.services import Kafka, MySQL, PostgreSQL
 from tests.faults.spark_executors import TOKEN, RunOnHosts, build_host, make_package, run_on_hosts
 from tests.servers.spark_host import SparkHost
+from tests.servers.spark_hosts import PYTHON
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 FAKETIME = [Path(os.environ.get("ROWLOCK_FAKETIME", "/nowhere")),
             *Path("/usr/lib").glob("*/faketime/libfaketime.so.1")]  # fmt: skip
 """Where the library of the package libfaketime may be."""
+PROGRAM = "python"
+"""The name of what hosts run as their Python."""
 WAIT_S = 5.0
 """The longest time that a table may wait while another host is bad."""
 
@@ -51,16 +54,35 @@ def system(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[RunOnHosts]:  # fmt: skip
     folder = tmp_path_factory.mktemp("bad-hosts")
-    good = build_host(folder / "executor-token", environment={"PYTHONPATH": str(installed / "good")})
-    with run_on_hosts(folder, None, mysql, kafka, postgres, "badhosts", hosts=[good]) as made:
+    good = build_host(
+        folder / "executor-token",
+        environment={"PYTHONPATH": str(installed / "good")},
+        files=build_program(folder),
+    )
+    with run_on_hosts(
+        folder, None, mysql, kafka, postgres, "badhosts", hosts=[good], configure=permit_programs,
+        python=str(folder / PROGRAM),
+    ) as made:  # fmt: skip
         yield made
+
+
+def build_program(folder: Path, setting: str = "") -> dict[Path, bytes]:
+    """Return the file that hosts run as their Python."""
+    return {folder / PROGRAM: f'#!/bin/sh\n{setting}exec {PYTHON} "$@"\n'.encode()}
+
+
+def permit_programs(system: RunOnHosts) -> None:
+    """Let the newest host run its Python."""
+    if (space := system.cluster.hosts[-1].space) is not None:
+        space.call("chmod", "755", system.token.parent / PROGRAM)
 
 
 @contextlib.contextmanager
 def bad_host(system: RunOnHosts, token: bytes | None = TOKEN, **more: Any) -> Iterator[SparkHost]:
     """Add a host that is closed at the end."""
-    options = build_host(system.token, TOKEN if token is None else token, **more)
-    host = system.cluster.add_host(options)
+    files = {**build_program(system.token.parent), **more.pop("files", {})}
+    host = system.cluster.add_host(build_host(system.token, token or TOKEN, files=files, **more))
+    permit_programs(system)
     if token is None:
         write_token(system, host, None)
     try:
@@ -133,35 +155,24 @@ def test_a_host_serves_as_soon_as_its_token_is_right(
         system.until_open("host1", host.name)
 
 
-def strike_with_clock(system: RunOnHosts, offset: str, installed: Path) -> Callable[[], None]:
-    """Return a fault after which only a host with another clock serves."""
+def build_clock(system: RunOnHosts, offset: str) -> dict[Path, bytes]:
+    """Return the files of a host whose Python has another clock; that of its Java is right."""
     library = next((path for path in FAKETIME if path.is_file()), None)
     if library is None:
         pytest.skip("no libfaketime; ROWLOCK_FAKETIME may name it")
     own = system.token.parent / "libfaketime.so.1"
-    options = build_host(
-        system.token,
-        environment={
-            "PYTHONPATH": str(installed / "good"), "LD_PRELOAD": str(own), "FAKETIME": offset,
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1",
-        },
-        files={own: library.read_bytes()},
-    )  # fmt: skip
-    host = system.cluster.add_host(options)
-    now = float(host.call("env", f"LD_PRELOAD={own}", f"FAKETIME={offset}", "date", "+%s"))
-    assert abs(abs(now - time.time()) - 600) < 60
-    system.until_open("host1", host.name)
-    return system.cluster.hosts[0].kill_executor
+    setting = f"LD_PRELOAD={own} FAKETIME={offset} DONT_FAKE_MONOTONIC=1 "
+    return {own: library.read_bytes(), **build_program(system.token.parent, setting)}
 
 
 @pytest.mark.parametrize("offset", ["+10m", "-10m"])
 def test_a_host_whose_clock_is_ten_minutes_off(system: RunOnHosts, installed: Path, offset: str) -> None:
     system.until_open("host1")
-    strike = strike_with_clock(system, offset, installed)
-    host = system.cluster.hosts[-1]
-    try:
-        system.measure(strike, seed=4)
-    finally:
-        host.close()
-        system.cluster.hosts.remove(host)
-    system.until_open("host1")
+    files = build_clock(system, offset)
+    with bad_host(system, environment={"PYTHONPATH": str(installed / "good")}, files=files) as host:
+        program = system.token.parent / PROGRAM
+        now = float(host.call(program, "-c", "import time; print(time.time())"))
+        assert 550 < abs(now - time.time()) < 650
+        system.until_open("host1", host.name)
+        waited = system.measure(system.cluster.hosts[0].kill_executor, seed=4)
+        assert waited < WAIT_S
