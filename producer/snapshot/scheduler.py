@@ -231,7 +231,8 @@ class SnapshotScheduler:
         lane = self._lanes.find_free_lane(self.tables.jobs.values())
         job = self.tables.jobs[state.name] = SnapshotJob(state, machine, first, lane)
         if not resume.done:
-            _log.info("snapshot continued", table=format_table_name(state.name), chunk=resume.number)
+            event = "snapshot began" if resume.after is None else "snapshot continued"
+            _log.info(event, table=format_table_name(state.name), chunk=resume.number)
         elif asked is not None:  # the earlier process ended after its last marker
             self._copies.mark_copy_ended(format_table_name(state.name), asked.id, self._clock.now_ms())
         self._carry_out(job, effects)

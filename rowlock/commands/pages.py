@@ -56,7 +56,8 @@ def find_page(name: str | None) -> Path:
     if found is None:
         from rowlock.inspect.near_names import propose_names
 
-        fail_command(f"the documentation has no page {name!r}; {propose_names(name, pages)}")
+        known = [page for page, file in pages.items() if file.parent.name != "adr"]  # decisions come last
+        fail_command(f"the documentation has no page {name!r}; {propose_names(name, known or pages)}")
     return found
 
 

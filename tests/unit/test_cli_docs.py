@@ -75,6 +75,7 @@ def test_an_unknown_page_is_refused_with_names_like_it() -> None:
     ended = invoke("target-setp")
     assert ended.exit_code == 2
     assert "has no page 'target-setp'; did you mean 'target-setup'" in ended.stderr
+    assert "0001-" not in invoke("qqqq").stderr, "records of decisions are no first choice"
 
 
 def test_a_wheel_without_the_site_says_which_one_has_it(

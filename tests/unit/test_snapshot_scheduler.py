@@ -13,6 +13,8 @@ from producer.copies.book import CopyBook
 from producer.decoders.envelope import SourceContext, TopicTail
 from producer.errors import TableStoppedError
 from producer.ports import Clock
+from producer.snapshot import scheduler
+from producer.snapshot.chunks import FROM_START
 from producer.snapshot.scheduler import MAX_CONCURRENT_SNAPSHOTS, SnapshotScheduler
 from producer.sources.chunk_data import ChunkRead, ChunkRefused, LogMark, LowWatermark
 from producer.start.started import StartedCapture
@@ -127,6 +129,16 @@ def test_a_few_tables_are_read_at_once_each_by_a_reader_of_its_own_and_the_next_
     )
     assert run.snapshots.tables.done == {"d.t1"}
     assert run.snapshots.tables.pending == {format_table_name(("d", name)) for name in names if name != "t1"}
+
+
+@pytest.mark.parametrize(("after", "event"), [(None, "snapshot began"), ((1,), "snapshot continued")])
+def test_the_first_chunk_is_logged_as_begin_and_a_later_one_as_continuation(
+    monkeypatch: pytest.MonkeyPatch, after: tuple[int] | None, event: str
+) -> None:
+    monkeypatch.setattr(scheduler, "resume_point", lambda *_: FROM_START._replace(after=after))
+    with capture_logs() as found:
+        Run("t").advance()
+    assert [each["event"] for each in found] == [event]
 
 
 def test_only_the_process_that_completes_a_snapshot_logs_that() -> None:
