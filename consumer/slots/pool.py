@@ -68,7 +68,7 @@ class PipelineListener(Protocol):
 REMOTE_END_S = 10.0
 """Seconds after the loss of its stream for which a slot on another machine counts as running: it notices the
 loss within three seconds, and the attempt under way ends with its next step."""
-TROUBLE_BACKOFF = Backoff(first=15.0, longest=300.0, quiet=900.0)
+UNREACHABLE_BACKOFF = Backoff(first=15.0, longest=300.0, quiet=900.0)
 """For how long a slot that cannot reach a server serves no unit."""
 CLOSE_S = 5.0
 """Longest wait in seconds for the end of the slots in Spark's tasks, which have no unit any more."""
@@ -80,7 +80,12 @@ class _Slot:
     opened: SlotOpened
     known: set[str] = field(default_factory=set)
     """The runs of pipelines of which it has the settings."""
-    trouble: Backoff = TROUBLE_BACKOFF
+    trouble: Backoff = UNREACHABLE_BACKOFF
+    """Until when it gets no units, because it could not reach a server."""
+
+    def record_trouble(self, now: float) -> None:
+        """Record that it could not reach a server."""
+        self.trouble = self.trouble.with_failure(now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +246,7 @@ class SlotPool:
         now = time.monotonic()
         if number == OWN or now < slot.trouble.next_at:
             return
-        slot.trouble = slot.trouble.with_failure(now)
+        slot.record_trouble(now)
         log.warning(
             "slot cannot reach a server", slot=slot.opened.number, host=slot.opened.host, error=error,
             retry_in_s=slot.trouble.pause,

@@ -1,4 +1,4 @@
-"""How soon a connection to a target ends whose server is cut off without a word.
+"""Limits after which a connection to a target ends whose server is cut off without a word.
 
 A topic whose executor is cut off from the target is applied elsewhere only after that, and the coordinator's
 lease, ten seconds by default, is what a cut may cost.
@@ -14,7 +14,7 @@ from consumer.errors import ConsumerError, ServerSilentError, TransientError
 SILENCE_S = 10
 """Seconds for which a server's machine may leave data or probes without an acknowledgement. A statement may
 take as long as it likes: the machine acknowledges it at once."""
-CONNECT_S = 6
+TARGET_CONNECT_S = 6
 """Seconds that a server may take to accept a connection."""
 _PROBES = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2}
 
@@ -22,7 +22,7 @@ _PROBES = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2}
 def mark_silence(error: ConsumerError, began: float) -> ConsumerError:
     """Return the error of a connection that could not be made since `began` (monotonic seconds): as
     ServerSilentError if nothing came back until the time was over."""
-    if isinstance(error, TransientError) and time.monotonic() - began >= CONNECT_S - 1:
+    if isinstance(error, TransientError) and time.monotonic() - began >= TARGET_CONNECT_S - 1:
         return ServerSilentError.from_problem(error.problem)
     return error
 

@@ -45,6 +45,10 @@ class _Login:
         """Record that the server has accepted it."""
         self.refusal, self.backoff = None, REFUSED_LOGIN_BACKOFF
 
+    def record_failure(self, error: Exception, now: float) -> None:
+        """Record that an attempt failed for another reason than a refusal."""
+        self.failure = now, type(error), error.args
+
     def record_refusal(self, error: Exception, begun: float, now: float) -> None:
         """Record a refusal of what began at `begun`; log-ins that were made at once count as one failure."""
         if self.refusal is None or begun > self.backoff.since:
@@ -88,7 +92,7 @@ class RefusedLogins:
                     with self._mutex:
                         login.record_refusal(error, begun, self.now())
                 else:
-                    login.failure = self.now(), type(error), error.args
+                    login.record_failure(error, self.now())
                 raise
             with self._mutex:
                 login.record_success()

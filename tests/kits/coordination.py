@@ -69,6 +69,9 @@ class Instant:
         """As rowlock's own workers do."""
         self.taken.append(config)
 
+    def use_oldest_agents(self, oldest: object) -> None:
+        """As rowlock's own workers do."""
+
     def prepare(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:
         self.assignments[unit] = assignment
         self.reported(unit, Prepared(assignment))

@@ -59,12 +59,14 @@ _DONE = CopyRow(
 
 
 def list_with_json(group: Group = main, *path: str) -> set[tuple[str, ...]]:
-    """Return the commands that have `--output`."""
+    """Return the commands that print JSON with `--output json`."""
     found: set[tuple[str, ...]] = set()
     for name, command in group.commands.items():
         if isinstance(command, Group):
             found |= list_with_json(command, *path, name)
-        elif any("--output" in each.opts for each in command.params):
+        elif any(
+            "--output" in each.opts and "json" in getattr(each.type, "choices", ()) for each in command.params
+        ):
             found.add((*path, name))
     return found
 

@@ -12,7 +12,7 @@ import pytest
 
 from consumer.attempt.transactions import MAX_TRANSACTION_TRIES, retry_transient
 from consumer.errors import ServerSilentError, TargetConfigError, TransientError
-from consumer.targets.silence import CONNECT_S, SILENCE_S, limit_silence, mark_silence
+from consumer.targets.silence import SILENCE_S, TARGET_CONNECT_S, limit_silence, mark_silence
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system's own option")
@@ -35,11 +35,11 @@ def test_another_kind_of_socket_is_left_as_it_is() -> None:
 def test_only_a_connection_that_waited_in_vain_found_a_silent_server() -> None:
     now, refused = time.monotonic(), TransientError("refused")
     assert mark_silence(refused, now) is refused
-    silent = mark_silence(TransientError("nothing", "look"), now - CONNECT_S)
+    silent = mark_silence(TransientError("nothing", "look"), now - TARGET_CONNECT_S)
     assert isinstance(silent, ServerSilentError)
     assert str(silent.problem.action) == "look"
     wrong = TargetConfigError("no such database")
-    assert mark_silence(wrong, now - CONNECT_S) is wrong
+    assert mark_silence(wrong, now - TARGET_CONNECT_S) is wrong
 
 
 @pytest.mark.parametrize(

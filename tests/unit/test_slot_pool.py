@@ -33,7 +33,7 @@ from consumer.slots.messages import (
     identify_machine,
 )
 from consumer.slots.plan import LAG_EVENTS
-from consumer.slots.pool import OWN, REMOTE_END_S, TROUBLE_BACKOFF, SlotPool
+from consumer.slots.pool import OWN, REMOTE_END_S, UNREACHABLE_BACKOFF, SlotPool
 from tests.kits.apply import until
 
 PLACE = ("r", "t")
@@ -331,7 +331,7 @@ def test_a_slot_that_cannot_reach_a_server_serves_no_unit_for_a_while(
     assert [type(command) for command in second.take()] == [UsePipeline, ServeUnit]
     slots.pool.serve_unit(serve("u"))
     assert second.take() == [serve("u")]
-    now += TROUBLE_BACKOFF.first - 1
+    now += UNREACHABLE_BACKOFF.first - 1
     slots.pool.end_troubles()
     assert second.take() == []
     now += 1

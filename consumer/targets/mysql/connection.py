@@ -34,7 +34,7 @@ from consumer.targets.mysql.errors import (
 from consumer.targets.mysql.locks import MARIADB_LOCKS, MYSQL_LOCKS, LockViews, MySqlLocks
 from consumer.targets.mysql.rights import grant_to_connect, parse_account
 from consumer.targets.mysql.values import render_literal
-from consumer.targets.silence import CONNECT_S, limit_silence, mark_silence
+from consumer.targets.silence import TARGET_CONNECT_S, limit_silence, mark_silence
 from consumer.targets.sql import Fragment, Params
 from schemas.errors import ServerConnectError
 from schemas.io.certificates import read_peer_expiry
@@ -113,7 +113,7 @@ class MySqlLink:
         try:
             self._raw = connect_mysql(
                 target.host, target.port, target.user, target.password, target.database,
-                connect_timeout=CONNECT_S, read_timeout=READ_TIMEOUT_S, write_timeout=READ_TIMEOUT_S,
+                connect_timeout=TARGET_CONNECT_S, read_timeout=READ_TIMEOUT_S, write_timeout=READ_TIMEOUT_S,
                 program_name=self._name[:63],
                 **build_tls_arguments(target),
             )  # fmt: skip

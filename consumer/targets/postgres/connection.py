@@ -31,7 +31,7 @@ from consumer.targets.postgres.errors import (
     is_stale_plan,
 )
 from consumer.targets.postgres.locks import PostgresLocks
-from consumer.targets.silence import CONNECT_S, SILENCE_S, mark_silence
+from consumer.targets.silence import SILENCE_S, TARGET_CONNECT_S, mark_silence
 from consumer.targets.sql import Fragment, Params
 from schemas.errors import UnsupportedServerError, ValueRefusedError
 from schemas.io.certificates import OwnCertificate, probe_expiry
@@ -120,7 +120,7 @@ class PostgresLink:
         return {
             "host": target.host, "port": target.port, "user": target.user, "dbname": target.database,
             "password": target.password.get_secret_value(), "application_name": self._name[:63],
-            "connect_timeout": CONNECT_S, "keepalives_idle": 5, "keepalives_interval": 2,
+            "connect_timeout": TARGET_CONNECT_S, "keepalives_idle": 5, "keepalives_interval": 2,
             "tcp_user_timeout": SILENCE_S * 1000, "client_encoding": "UTF8",
             "options": " ".join(f"-c {key}={value.replace(' ', chr(92) + ' ')}" for key,
              value in _SETTINGS.items()),
