@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+from collections.abc import Callable
 from contextlib import suppress
 
 from consumer.spark.query import ignore_pandas_warning
@@ -48,7 +49,8 @@ def main() -> None:
     # Exclude the daemon's permanent objects from the garbage collection of the slots.
     gc.collect()
     gc.freeze()
-    daemon.manager()  # type: ignore[no-untyped-call]
+    manage: Callable[[], None] = daemon.manager  # it has types in some versions of PySpark
+    manage()
 
 
 if __name__ == "__main__":
