@@ -51,10 +51,17 @@ def test_failures_of_a_host_are_reported_while_its_slot_is_missing(
         return EndedQuery(folder, task.number)
 
     slots, out = make_slots(start_slot, tmp_path)
-    moments = iter((0.0, 0.0, 1.0, 1.0, 40.0, 40.0))
-    monkeypatch.setattr(time, "monotonic", lambda: next(moments))
-    monkeypatch.setattr(slots._stop, "wait", lambda _: slots._stop.set() if next(looks) == 3 else None)
-    looks = iter((1, 2, 3))
+    clock, moments = [0.0], iter((1.0, 40.0, None))
+
+    def wait(_seconds: float) -> None:
+        """Let time pass to the next moment; after the last one the process ends."""
+        if (moment := next(moments)) is None:
+            slots._stop.set()
+        else:
+            clock[0] = moment
+
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(slots._stop, "wait", wait)
     try:
         slots.run()
     finally:
