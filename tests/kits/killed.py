@@ -82,6 +82,10 @@ class Moments:
         """A connection that ends with the process."""
         self._close.append(close)
 
+    def join_statement(self, text: str) -> None:
+        """Add a statement to the moment of those that are sent with it."""
+        self.seen[-1] += f"; {text}"
+
     def statement(self, text: str, send: Callable[[], Any], cut: Callable[[], Exception]) -> Any:
         """Let a statement be sent, or not. `cut`: sends it, and loses the connection."""
         self.alive()
@@ -162,13 +166,14 @@ def _watch_mysql(raw: Any, moments: Moments) -> None:
 
 
 def _watch_postgres(raw: Any, moments: Moments) -> None:
-    """What goes in one pipeline is one moment: who is paused within it is ended by no lock that others wait
-    for."""
+    """What goes in one pipeline is one moment, with the texts of all its statements: who is paused within it is
+    ended by no lock that others wait for."""
     execute = raw.execute
     pipelines: list[object] = [None]
 
     def hooked(query: str, params: Any = None, **more: Any) -> Any:
         if raw._pipeline is not None and raw._pipeline is pipelines[-1]:
+            moments.join_statement(query)
             return execute(query, params, **more)
         pipelines[:] = [raw._pipeline]
 
