@@ -118,8 +118,8 @@ def test_what_a_user_may_not_see_is_said_with_what_shows_it(target: Target, made
         made.alter(AddColumn(column("n", INT)))
     grant = {
         "postgres": f'GRANT pg_read_all_stats TO "{target.database}_u"',
-        "mysql": f"GRANT SELECT ON performance_schema.* TO `{target.database}_u`@`%`",
-        "mariadb": f"GRANT PROCESS ON *.* TO `{target.database}_u`@`%`",
+        "mysql": f"GRANT SELECT ON performance_schema.* TO '{target.database}_u'@'%'",
+        "mariadb": f"GRANT PROCESS ON *.* TO '{target.database}_u'@'%'",
     }[target.kind]
     assert grant in str(waited.value)
     target.sql(grant)

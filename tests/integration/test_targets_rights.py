@@ -41,7 +41,7 @@ class User:
 
     @property
     def account(self) -> str:
-        return f'"{self.name}"' if self.target.kind == "postgres" else f"`{self.name}`@`%`"
+        return f'"{self.name}"' if self.target.kind == "postgres" else f"'{self.name}'@'%'"
 
     def may_write_bookkeeping(self) -> None:
         """Give the rights of docs/how-to/target-setup.md, but for tables that exist already."""

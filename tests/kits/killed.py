@@ -166,8 +166,8 @@ def _watch_mysql(raw: Any, moments: Moments) -> None:
 
 
 def _watch_postgres(raw: Any, moments: Moments) -> None:
-    """What goes in one pipeline is one moment, with the texts of all its statements: who is paused within it is
-    ended by no lock that others wait for."""
+    """Watch a session of PostgreSQL. The statements of one pipeline are one moment that has all their texts:
+    a session that is paused within a pipeline would hold locks that others wait for."""
     execute = raw.execute
     pipelines: list[object] = [None]
 

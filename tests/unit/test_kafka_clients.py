@@ -20,6 +20,7 @@ from confluent_kafka import KafkaException, Producer
 
 from consumer.targets.kafka.clients import MAX_CLIENT_RECORD_BYTES
 from schemas.config.model import KafkaConfig
+from schemas.io import kafka_clients
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("producer", "consumer", "coordinator", "rowlock", "schemas")
@@ -33,6 +34,7 @@ FIRST = {"enable.auto.commit": False, "auto.offset.reset": "error"}
 LITTLE_AHEAD = {
     "queued.min.messages": 20_000, "queued.max.messages.kbytes": 16 << 10, "fetch.queue.backoff.ms": 10,
 }  # fmt: skip
+NOTICES_LOSS = {"socket.timeout.ms": 6_000, "socket.connection.setup.timeout.ms": 5_000}
 LOUD, QUIET, SILENT = logging.INFO, logging.DEBUG, None
 
 #: Client → kind, settings, the highest level of its own lines, whether errors of no message go elsewhere.
@@ -62,19 +64,19 @@ CLIENTS: dict[str, tuple[str, dict[str, Any], int | None, bool]] = {
     "apply reads": (
         "Consumer",
         {**USERS, **FIRST, "group.id": "rowlock-apply", "enable.partition.eof": True,
-         "fetch.wait.max.ms": 20, **LITTLE_AHEAD},
+         "fetch.wait.max.ms": 20, **LITTLE_AHEAD, **NOTICES_LOSS},
         LOUD, False,
     ),
     "watermarks": (
         "Consumer",
         {**USERS, **FIRST, "group.id": "rowlock-apply", "enable.partition.eof": True,
-         "fetch.wait.max.ms": 500, **LITTLE_AHEAD},
+         "fetch.wait.max.ms": 500, **LITTLE_AHEAD, **NOTICES_LOSS},
         LOUD, False,
     ),
     "apply follows": (
         "Consumer",
         {**USERS, **FIRST, "group.id": "rowlock-apply", "fetch.queue.backoff.ms": 10,
-         "queued.max.messages.kbytes": 16 << 10, "fetch.message.max.bytes": 1 << 20},
+         "queued.max.messages.kbytes": 16 << 10, "fetch.message.max.bytes": 1 << 20, **NOTICES_LOSS},
         LOUD, False,
     ),
     "the control topic": ("AdminClient", {**USERS, "reconnect.backoff.max.ms": 500}, QUIET, False),
@@ -137,6 +139,8 @@ class Made:
             for kind in KINDS if name.partition(".")[0] in PACKAGES else ():
                 if hasattr(module, kind):
                     monkeypatch.setattr(module, kind, self._in_place_of(kind))
+        for kind in ("Producer", "Consumer"):  # what the product opens in their place
+            monkeypatch.setattr(kafka_clients, f"_Shared{kind}", self._in_place_of(kind))
 
     def _in_place_of(self, kind: str) -> Callable[..., None]:
         def make(settings: dict[str, Any], **more: Any) -> None:
