@@ -184,7 +184,7 @@ def _build_superseded_error(name: str) -> CommandError:
     """Return the error of an agent whose name another process has taken. Nobody chooses that of a run."""
     if name == build_agent_name():
         return CommandError(
-            f"another `rowlock run` of this system has started on this machine and is agent {name} now",
+            f"another run of this system has started on this machine and is agent {name} now",
             "let only one of them run",
         )
     return CommandError(f"another process is agent {name} now", "give each agent a --name of its own")

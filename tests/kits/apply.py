@@ -204,13 +204,13 @@ class Topic:
 def create_topic(bootstrap: str, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(name, 1, 1)]).values():
-        future.result(60)
+        future.result(300)
 
 
 def delete_topic(bootstrap: str, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.delete_topics([name]).values():
-        future.result(60)
+        future.result(300)
     until(lambda: name not in admin.list_topics(timeout=120).topics, what="topic gone")
 
 

@@ -18,6 +18,15 @@ from coordinator.rest import RestServer, create_app
 from rowlock.cli import main
 from tests.stands.fake_control import FakeControl
 
+CONFIG = """\
+kafka: {bootstrap: "127.0.0.1:1"}
+sources:
+  b1: {type: mariadb, host: 127.0.0.1, port: 1, user: u, password: topsecret, tables: [bank.*]}
+targets:
+  hq: {type: postgres, host: 127.0.0.1, port: 1, user: u, password: topsecret, database: d}
+pipelines:
+  p: {sources: [b1], target: hq, routes: [{from: bank.*, to: "public.{table}"}]}
+"""
 #: Packages that only the processes of a system need.
 HEAVY_MODULES = {
     "pyspark", "py4j", "pyarrow", "pandas", "numpy", "grpc", "fastapi", "starlette", "uvicorn",

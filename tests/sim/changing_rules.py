@@ -134,13 +134,13 @@ def _coming_indexes_are_locked() -> Iterator[None]:
 
 RULES: dict[str, tuple[Callable[[], AbstractContextManager[None]], float]] = {
     "a mark is written": (_marks_are_written, 0.15),
-    "the mark's connection is ended": (_connections_are_ended, 0.15),
+    "the mark's connection is ended": (_connections_are_ended, 0.08),
     "a statement keeps its connection": (_statements_keep_their_connection, 0.08),
     "lanes are drained first": (_lanes_are_drained_first, 0.15),
     "others are asked": (_others_are_asked, 0.15),
     "others are waited for": (_others_are_waited_for, 0.15),
     "rows get the default": (_rows_get_the_default, 0.03),
-    "old values are refused": (_old_values_are_refused, 0.15),
+    "old values are refused": (_old_values_are_refused, 0.08),
     "lost indexes go": (_lost_indexes_go, 0.15),
     "coming indexes are locked": (_coming_indexes_are_locked, 0.15),
 }

@@ -26,7 +26,7 @@ sources:
   b1: {{type: mariadb, host: 127.0.0.1, port: 1, user: u, password: topsecret, tables: [bank.*]}}
 coordination: {{rest: "127.0.0.1:1", coordinators: ["127.0.0.1:1"]}}
 """
-WITHOUT_CONFIG = {"demo", "init", "docs", "completion"}
+WITHOUT_CONFIG = {"demo", "init", "docs", "completion", "spark"}
 READING = {
     "check", "status", "verify", "quarantine list", "cutover", "units list", "agents list", "pipelines list",
     "events", "copy",
@@ -80,9 +80,11 @@ def list_commands(group: Group = main, *path: str) -> list[tuple[str, ...]]:
     """Return the words of each command that reads a configuration, with arguments for it."""
     found: list[tuple[str, ...]] = []
     for name, command in group.commands.items():
+        if name in WITHOUT_CONFIG:
+            continue
         if isinstance(command, Group):
             found += list_commands(command, *path, name)
-        elif name not in WITHOUT_CONFIG:
+        else:
             found.append((*path, name, *list_required_words(command)))
     return found
 

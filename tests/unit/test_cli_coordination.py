@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import socket
 import threading
@@ -220,11 +221,11 @@ def test_a_leader_lives_if_it_writes_while_it_is_watched(
     fold.fold_message(0, Claim(Candidate("c", "h:1", "h:2"), "n"))
 
     def read(self: object) -> ControlFold:
-        if reads.pop(0) and pending:
+        if next(later_reads) and pending:
             fold.fold_message(fold.end, pending.pop())
         return fold
 
-    reads = [False, *[True] * 100]
+    later_reads = itertools.chain([False], itertools.repeat(True))
     monkeypatch.setattr(control_view.ControlView, "read_topic", read)
     monkeypatch.setattr(control_view, "WATCH_POLL_S", 0.01)
     found = control_view.find_living_leader(KafkaConfig(bootstrap=NOWHERE), 0.1)
@@ -690,7 +691,7 @@ def test_an_agent_has_the_name_of_its_host_by_default(
 
 
 TAKEN_RUN = (
-    "another `rowlock run` of this system has started on this machine and is agent "
+    "another run of this system has started on this machine and is agent "
     f"{build_agent_name()} now: let only one of them run"
 )
 

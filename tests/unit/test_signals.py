@@ -100,6 +100,6 @@ def test_a_capture_process_that_waits_for_its_beginning_ends(number: signal.Sign
         try:
             assert '"prepared"' in process.stdout.readline()
             process.send_signal(number)
-            assert process.wait(60) == 0, "nothing of it is a failure, and nothing was touched"
+            assert process.wait(300) == 0, "nothing of it is a failure, and nothing was touched"
         finally:
             process.kill()

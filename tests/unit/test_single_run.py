@@ -17,7 +17,7 @@ from rowlock.cli import STOPPED, main
 from rowlock.errors import CommandError
 from rowlock.processes.single_run import claim_run
 from schemas.config.model import Config, load_config
-from tests.unit.test_cli import CONFIG
+from tests.kits.command_line import CONFIG
 
 HOLDER = (
     "import sys; from pathlib import Path; from schemas.config.model import load_config;"

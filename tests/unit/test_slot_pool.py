@@ -9,10 +9,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
-import psutil
 import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
@@ -25,75 +23,19 @@ from consumer.slots.messages import (
     ReleaseUnit,
     ServerUnreachable,
     ServeUnit,
-    SlotCommand,
-    SlotOpened,
     SlotReports,
     UnitReleased,
     UsePipeline,
     identify_machine,
 )
 from consumer.slots.plan import LAG_EVENTS
-from consumer.slots.pool import OWN, REMOTE_END_S, UNREACHABLE_BACKOFF, SlotPool
+from consumer.slots.pool import OWN, REMOTE_END_S, UNREACHABLE_BACKOFF
 from tests.kits.apply import until
+from tests.kits.slot_pool import Slots
 
 PLACE = ("r", "t")
 LIVING = -2
 """Stands for the number of a process that runs."""
-
-
-class Link:
-    """A slot's link that notes its commands; `ended`: how often its stream was ended."""
-
-    def __init__(self) -> None:
-        self.commands: list[SlotCommand] = []
-        self.ended = 0
-
-    def send_command(self, command: SlotCommand) -> None:
-        self.commands.append(command)
-
-    def end_stream(self) -> None:
-        self.ended += 1
-
-    def take(self) -> list[SlotCommand]:
-        commands, self.commands = self.commands, []
-        return commands
-
-
-class Listener:
-    def __init__(self) -> None:
-        self.reports: list[Report] = []
-        self.lost: list[tuple[str, int]] = []
-
-    def take_reports(self, reports: list[Report]) -> None:
-        self.reports += reports
-
-    def lose_unit(self, topic: str, epoch: int) -> None:
-        self.lost.append((topic, epoch))
-
-
-def started_at(process: int) -> float:
-    try:
-        return psutil.Process(process).create_time()
-    except (psutil.NoSuchProcess, ValueError):
-        return 0.0
-
-
-class Slots:
-    """A pool with its own slot and the pipeline r."""
-
-    def __init__(self) -> None:
-        self.pool, self.listener = SlotPool(), Listener()
-        settings: Any = SimpleNamespace(encode=lambda: b"settings", encode_for_executor=lambda: b"settings")
-        self.pool.add_pipeline("r", settings, self.listener)
-        self.own = Link()
-        self.pool.open_slot(self.own, SlotOpened(OWN, 1, 0.0, "h", "m"))
-
-    def open(
-        self, number: int, process: int = 0, machine: str = identify_machine(), started: float | None = None
-    ) -> tuple[Link, int]:
-        link = Link()
-        began = started_at(process) if started is None else started
-        return link, self.pool.open_slot(link, SlotOpened(number, process, began, "h", machine))
 
 
 def serve(topic: str = "t", epoch: int = 7, **more: Any) -> ServeUnit:

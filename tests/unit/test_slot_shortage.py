@@ -26,7 +26,7 @@ from rowlock.inspect.status import STATUS_FORMAT_VERSION, Status
 from rowlock.live.figures import LiveReading, LiveSnapshot, compute_figures
 from schemas.slots import LONGEST_FAILURE, MOST_FAILURES, SlotReport
 from tests.kits.coordinator_server import PlayedCoordinator
-from tests.unit.test_slot_pool import Slots
+from tests.kits.slot_pool import Slots
 
 BAD = "the executor on host-b has rowlock 1234 (the agent has 5678): run `rowlock spark package` again"
 SHORT = SlotReport(2, 4, 180, 4, {"host-b": BAD})

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from consumer.tables.router import ResolvedRoute
 from rowlock.cli import main
 from rowlock.commands.verify_metrics import VerifyMetrics
 from rowlock.errors import CommandError
 from rowlock.inspect.pairs import TablePair
 from rowlock.inspect.verify import PairResult
+from tests.kits.apply import account_table
 from tests.promtool import run_promtool
-from tests.unit.test_verify_progress import PAIR
 
+PAIR = TablePair("p", "b1", account_table(), "hq", ResolvedRoute("public", "acct", (), "lenient", None))
 OTHER = replace(PAIR, source="b2")
 ACCT, OTHERS = (
     '{pipeline="p",source="b1",table="bank.acct"}',
