@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
+from consumer.errors import SparkStartError
 from consumer.process.pipeline_shell import PipelineShell
-from consumer.process.spark_beside import SparkStarter
+from consumer.process.spark_beside import SparkStarter, log_failed_start
 from consumer.reporting.protocol import LineWriter, decode_command
 from consumer.reporting.source_times import SourceTimes
 from consumer.slots.faults import fault_ends_process
@@ -193,9 +194,14 @@ class ApplyProcess:
             end_with_java(spark.java, stop, os._exit)
             self._lines.write(_encode_ready_line(seconds))
             config = self._config
-            self._spark_slots = SparkSlots(
-                self._pool, spark, config.spark, config.state_dir, stop, lines=self._lines
-            )
+            try:
+                self._spark_slots = SparkSlots(
+                    self._pool, spark, config.spark, config.state_dir, stop, lines=self._lines
+                )
+            except SparkStartError as error:
+                log_failed_start(error)
+                self._request_end(stop, NO_SPARK)
+                return
             self._spark_slots.run()
 
     def _read_instructions(self, stop: threading.Event) -> None:
