@@ -2,8 +2,8 @@
 on stdin.
 
 SIGTERM, SIGINT or the end of stdin (the agent has ended) stop it: the batch in flight ends, every unit
-is fenced, exit code 0. stdout carries JSON lines (consumer.reporting.protocol,
-consumer.reporting.status_lines), stderr the log.
+is fenced, exit code 0. A line of stdin that cannot be read stops it as well, with exit code 3. stdout
+carries JSON lines (consumer.reporting.protocol, consumer.reporting.status_lines), stderr the log.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ log = structlog.get_logger(__name__)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the process; return the exit code.
 
-    0 after a clean stop, 2 for a wrong configuration, 5 if Spark cannot be started.
+    0 after a clean stop, 2 for a wrong configuration, 3 after an error of the program itself, 5 if Spark
+    cannot be started.
     """
     arguments = _parse_arguments(argv)
     log_to_stderr()

@@ -8,7 +8,7 @@ progress as `{"kind":"captured",…}` about once a second, and
 restarts.
 SIGTERM and SIGINT end it cleanly: what was sent is acknowledged, the position written, exit 0. For an
 error that needs a person's action it writes one message to stderr, then a line of JSON, and exits with
-2.
+2. After a line of standard input that it cannot read it ends as cleanly, with exit 1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import contextlib
 import gc
 import json
 import logging
-import os
 import sys
 import threading
 from functools import partial
@@ -33,6 +32,7 @@ from producer.sources.source_session import source_errors
 from schemas.config.changes.handed import is_handed, load_handed_config, rebuild_config
 from schemas.config.model import ConfigErrors
 from schemas.errors import SchemaError
+from schemas.io.input_lines import UNREADABLE, describe_line, read_lines
 from schemas.io.kafka_passwords import use_kafka_passwords
 from schemas.io.refused_logins import REFUSED_LOGINS
 from schemas.io.signals import on_stop_signals
@@ -41,6 +41,8 @@ from schemas.units import CaptureCommand, OldestAgents
 from schemas.versions import explain_unknown_removals
 from schemas.wire.records import Watermark
 
+EXIT_INTERNAL_ERROR = 1
+"""Exit code after an error of the program itself."""
 EXIT_SUPERSEDED = 4
 """Exit code of a process that ends because another one captures the source."""
 
@@ -50,6 +52,8 @@ class Orders:
 
     def __init__(self) -> None:
         self.go, self.stop = threading.Event(), threading.Event()
+        self.failure: Problem | None = None
+        """Why a line could not be carried out; None: all were."""
         self._oldest: OldestAgents | None = None
 
     def handle_line(self, line: bytes) -> None:
@@ -62,6 +66,10 @@ class Orders:
             self._oldest = command.oldest_agents
         if command.start:
             self.go.set()
+
+    def note_failure(self, failure: Problem) -> None:
+        """Let the end of the process be that of an error."""
+        self.failure = failure
 
     def end(self) -> None:
         """Let the process end, also if it has not begun."""
@@ -85,7 +93,11 @@ def main(arguments: list[str] | None = None) -> int:
     with on_stop_signals(lambda _signal: orders.end()):
         if not options.detached:
             threading.Thread(target=_watch_stdin, args=(orders,), name="stdin", daemon=True).start()
-        return _run_unit(options, orders)
+        code = _run_unit(options, orders)
+    if code or orders.failure is None:
+        return code
+    _write_line(kind="failed", source=options.source, error=encode_problem(orders.failure))
+    return EXIT_INTERNAL_ERROR
 
 
 def _run_unit(options: argparse.Namespace, orders: Orders) -> int:
@@ -137,7 +149,7 @@ def _run_unit(options: argparse.Namespace, orders: Orders) -> int:
             source=options.source,
             error=encode_problem(Problem(f"internal error of rowlock ({named})")),
         )
-        return 1
+        return EXIT_INTERNAL_ERROR
     return 0
 
 
@@ -178,12 +190,22 @@ def _build_parser() -> argparse.ArgumentParser:
 
 
 def _watch_stdin(orders: Orders) -> None:
-    rest = b""
+    """Carry out the lines of stdin until it ends, or until one cannot be carried out: what this process is to
+    do is uncertain then, so it ends.
+    """
+    line = b""
     try:
-        while chunk := os.read(0, 4096):
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                orders.handle_line(line)
+        for line in read_lines(0):
+            orders.handle_line(line)
+    except Exception as error:  # noqa: BLE001  # it is logged, and ends the process
+        named = f"{type(error).__name__}: {error}"
+        structlog.get_logger("capture").critical(
+            "process ends: line of standard input cannot be carried out",
+            line=describe_line(line),
+            error=named,
+            exc_info=None if isinstance(error, UNREADABLE) else error,
+        )
+        orders.note_failure(Problem(f"internal error of rowlock (line of standard input: {named})"))
     finally:
         orders.end()
 

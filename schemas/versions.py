@@ -1,4 +1,4 @@
-"""The versions of rowlock's processes, and what the agents of a version can apply. Pure."""
+"""Versions as numbers, and what the agents of a version of rowlock can apply. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REMOVALS_SINCE = (0, 3)
 
 
 def parse_version(version: str) -> tuple[int, int]:
-    """Return the first two numbers of a version, (0, 0) for "" (older than 0.1.0) and any other text."""
+    """Return (4, 1) for "4.1.4"; (0, 0) for a text that is no version, as "" of rowlock before 0.1.0."""
     found = re.match(r"(\d+)\.(\d+)", version)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 

@@ -14,20 +14,20 @@ import json
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import msgspec
 import structlog
 
+from consumer.errors import SparkStartError
 from consumer.process.pipeline_shell import PipelineShell
-from consumer.process.spark_beside import SparkStarter
+from consumer.process.spark_beside import SparkStarter, log_failed_start
 from consumer.reporting.protocol import LineWriter, decode_command
 from consumer.reporting.source_times import SourceTimes
-from consumer.slots.faults import fault_ends_process
+from consumer.slots.faults import FAULT_EXIT_CODE, fault_ends_process
 from consumer.slots.own_slot import OwnSlot
 from consumer.slots.pipeline import PipelineSettings
 from consumer.slots.pool import SlotPool
@@ -36,6 +36,7 @@ from consumer.targets.dialect import load_dialect
 from schemas.config.changes.handed import is_handed, rebuild_config
 from schemas.config.changes.parts import collect_config_parts, compute_part_digests, format_pipeline_part
 from schemas.config.model import Config
+from schemas.io.input_lines import UNREADABLE, describe_line, read_lines
 from schemas.io.kafka_passwords import use_kafka_passwords
 from schemas.problems import Problem, encode_problem
 from schemas.units import ApplyName, UnitCommand, UnitOperation, WorkerEnded, parse_unit_name
@@ -193,32 +194,41 @@ class ApplyProcess:
             end_with_java(spark.java, stop, os._exit)
             self._lines.write(_encode_ready_line(seconds))
             config = self._config
-            self._spark_slots = SparkSlots(
-                self._pool, spark, config.spark, config.state_dir, stop, lines=self._lines
-            )
+            try:
+                self._spark_slots = SparkSlots(
+                    self._pool, spark, config.spark, config.state_dir, stop, lines=self._lines
+                )
+            except SparkStartError as error:
+                log_failed_start(error)
+                self._request_end(stop, NO_SPARK)
+                return
             self._spark_slots.run()
 
     def _read_instructions(self, stop: threading.Event) -> None:
-        with fault_ends_process(""):
-            for line in _read_lines(0):
+        """Carry out the lines of stdin. After one that cannot be read, what the units are to do is uncertain:
+        the process ends.
+        """
+        with fault_ends_process("stdin"):
+            for line in read_lines(0):
                 if stop.is_set():
                     return
-                self._take_line(line)
+                try:
+                    read = rebuild_config(line) if is_handed(line) else decode_command(line)
+                except UNREADABLE as error:
+                    log.critical(
+                        "process ends: line of standard input cannot be read",
+                        line=describe_line(line),
+                        error=f"{type(error).__name__}: {error}",
+                    )
+                    self._request_end(stop, FAULT_EXIT_CODE)
+                    return
+                if isinstance(read, Config):
+                    self._apply_configuration(read)
+                else:
+                    self._take_command(read)
         stop.set()
 
-    def _take_line(self, line: bytes) -> None:
-        if is_handed(line):
-            self._apply_configuration(rebuild_config(line))
-            return
-        try:
-            asked = decode_command(line)
-        except msgspec.DecodeError as error:
-            log.error(
-                "coordinator's instruction cannot be decoded",
-                line=line[:200].decode(errors="replace"),
-                error=str(error),
-            )
-            return
+    def _take_command(self, asked: UnitCommand) -> None:
         place = parse_unit_name(asked.unit)
         if not isinstance(place, ApplyName) or not self._shells.is_known(asked.unit, place.pipeline):
             why = encode_problem(Problem(f"{asked.unit}: no pipeline of the configuration has this unit"))
@@ -271,11 +281,3 @@ def _encode_slow_line(seconds: float) -> str:
 def list_captured_sources(config: Config) -> list[str]:
     """Return the sources that rowlock captures itself. These have watermarks."""
     return [name for name, source in config.sources.items() if source.events == "rowlock"]
-
-
-def _read_lines(descriptor: int) -> Iterator[bytes]:
-    """Yield complete lines as they arrive. An incomplete last line is dropped."""
-    rest = b""
-    while chunk := os.read(descriptor, 1 << 16):
-        *whole, rest = (rest + chunk).split(b"\n")
-        yield from (line for line in whole if line.strip())

@@ -72,12 +72,8 @@ class SparkStarter:
             from consumer.process.spark_session import start_spark
 
             spark = self._spark = start_spark(self._config)
-        except Exception as error:
-            if isinstance(error, SparkStartError):
-                what, remedy = error.problem.what, error.problem.action
-                log.critical("Spark cannot be started, and this process ends", error=what, remedy=remedy)
-            else:
-                log.critical("Spark cannot be started, and this process ends", exc_info=True)
+        except Exception as error:  # noqa: BLE001  # it is logged
+            log_failed_start(error)
             self._started.set()
             self._on_failure()
             return
@@ -89,3 +85,12 @@ class SparkStarter:
             seconds = time.monotonic() - self._began
             log.warning("Spark start is slow", seconds=round(seconds))
             self._on_slow(seconds)
+
+
+def log_failed_start(error: Exception) -> None:
+    """Log why Spark or its slots cannot be started, after which the process ends."""
+    if isinstance(error, SparkStartError):
+        what, remedy = error.problem.what, error.problem.action
+        log.critical("Spark cannot be started, and this process ends", error=what, remedy=remedy)
+    else:
+        log.critical("Spark cannot be started, and this process ends", exc_info=error)

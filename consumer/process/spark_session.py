@@ -15,6 +15,7 @@ from typing import Any
 from consumer.errors import SparkStartError
 from consumer.spark import class_archive
 from consumer.spark.cluster import build_cluster_environment, build_cluster_settings
+from consumer.spark.executor_files import list_file_checks
 from consumer.spark.query import (
     DAEMON_ENV,
     build_session_settings,
@@ -104,12 +105,25 @@ def start_spark(config: Config) -> Spark:
     )
     if not config.spark.is_cluster:
         return Spark(start_session(settings))
+    for check_file in list_file_checks(config.spark):
+        check_file()
     settings |= build_cluster_settings(config.spark)
     try:
         return Spark(start_session(settings, build_cluster_environment(config.spark)))
     except Exception as error:
-        raise SparkStartError(
-            f"no session on {config.spark.master}: {find_cause(str(error).splitlines())}",
-            f"the master must be reachable at this address and run Spark {format_minor_version(version)}, "
-            f"because the agent's PySpark is {version}: a master of another version does not answer",
-        ) from error
+        raise _build_start_error(config.spark.master, find_cause(str(error).splitlines()), version) from error
+
+
+def _build_start_error(master: str, cause: str, version: str) -> SparkStartError:
+    """Return the error of a session on a cluster that fails with `cause`. `version`: of PySpark."""
+    if "BindException" in cause:
+        return SparkStartError(
+            f"no session on {master}, because Spark cannot listen at spark.driver: {cause}",
+            "name an address of this machine as spark.driver.host, and free ports as spark.driver.port and "
+            "spark.driver.block_manager_port",
+        )
+    return SparkStartError(
+        f"no session on {master}: {cause}",
+        f"the master must be reachable at this address and run Spark {format_minor_version(version)}, "
+        f"because the agent's PySpark is {version}: a master of another version does not answer",
+    )

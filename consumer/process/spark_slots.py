@@ -19,6 +19,7 @@ from consumer.reporting.slot_lines import SlotLines
 from consumer.slots.certificate import make_certificate
 from consumer.slots.channel import SlotServer
 from consumer.slots.pool import SlotPool
+from consumer.spark.executor_files import read_executor_token
 from consumer.spark.query import count_slots, find_cause
 from consumer.spark.slot_task import SlotTask
 from consumer.spark.versions import collect_versions
@@ -51,14 +52,17 @@ class SparkSlots:
         *,
         lines: LineWriter,
     ) -> None:
-        """`folder`: of this process, for the token of a local master, and checkpoints. `lines`: stdout."""
+        """`folder`: of this process, for the token of a local master, and checkpoints. `lines`: stdout.
+
+        Raises SparkStartError if a cluster's slots have no token, or cannot reach this process.
+        """
         self._pool, self._spark, self._stop, self._folder = pool, spark, stop, folder.resolve() / "slots"
         self._folder.mkdir(parents=True, exist_ok=True)
         self._versions = collect_versions()
         certificate, driver = make_certificate(), config.driver
-        token_file = config.executor_token_file or self._make_token()
+        token_file = (config.executor_token_file if config.is_cluster else None) or self._make_token()
         host, port = (driver.host or "", driver.channel_port) if config.is_cluster else ("127.0.0.1", 0)
-        token = token_file.read_text(encoding="utf-8").strip()
+        token = read_executor_token(token_file)
         self._server = SlotServer(pool, certificate, token, join_address(host, port))
         address = join_address(host, self._server.port)
         self._tasks = {

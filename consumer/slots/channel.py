@@ -18,6 +18,7 @@ import grpc
 import msgspec
 import structlog
 
+from consumer.errors import SparkStartError
 from consumer.slots.certificate import NAME, SlotCertificate
 from consumer.slots.faults import fault_ends_process
 from consumer.slots.messages import (
@@ -78,13 +79,21 @@ class SlotServer:
     """The end of the streams in the apply process. `token`: every slot must know it."""
 
     def __init__(self, pool: SlotPool, certificate: SlotCertificate, token: str, listen: str = "127.0.0.1:0"):
+        """Raises SparkStartError if this process cannot listen on `listen`."""
         self._pool, self._token = pool, token
         self._server: grpc.Server = grpc.server(
             DaemonThreadExecutor("slot stream"), options=KEEPALIVE.build_server_options()
         )
         self._server.add_generic_rpc_handlers((_Handler(self._serve_stream),))
         credentials = grpc.ssl_server_credentials([(certificate.key, certificate.pem)])
-        self.port = int(self._server.add_secure_port(listen, credentials))
+        try:
+            self.port = int(self._server.add_secure_port(listen, credentials))
+        except RuntimeError as error:
+            raise SparkStartError(
+                f"slots cannot be served at {listen}: {error}",
+                "name an address of this machine as spark.driver.host, and a free port as "
+                "spark.driver.channel_port",
+            ) from error
 
     def start(self) -> None:
         self._server.start()
@@ -95,7 +104,7 @@ class SlotServer:
     def _serve_stream(self, frames: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """Write commands until the stream ends, in gRPC's thread; answers are read in another one."""
         given = dict(context.invocation_metadata()).get(TOKEN, "")
-        if not hmac.compare_digest(str(given).encode(), self._token.encode()):
+        if not given or not hmac.compare_digest(str(given).encode(), self._token.encode()):
             log.warning("slot refused: it does not know the token", peer=context.peer())
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "the slot's token is not that of this process")
         try:

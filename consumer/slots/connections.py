@@ -15,6 +15,10 @@ PAUSE_S = 1.0
 """Seconds after a failed connection during which other units do not try again."""
 
 
+def ignore_unreachable(error: str) -> None:
+    """Do nothing when a server cannot be reached: outside of slots the operation's own error is enough."""
+
+
 class ConnectionCache:
     """Connections to a target, by lane number; a whole-batch target has one.
 
@@ -22,7 +26,7 @@ class ConnectionCache:
     """
 
     def __init__(
-        self, target: TargetConfig, name: str, on_unreachable: Callable[[str], object] = bool
+        self, target: TargetConfig, name: str, on_unreachable: Callable[[str], None] = ignore_unreachable
     ) -> None:
         """`on_unreachable`: receives why the target could not be reached."""
         self._target, self._on_unreachable = target, on_unreachable

@@ -30,7 +30,7 @@ from consumer.attempt.spec import UnitAssignment, UnitSpec
 from consumer.attempt.unit_errors import Trouble, classify_error
 from consumer.errors import ConsumerError, UnitStoppedError
 from consumer.ordering.model import ApplyUnit
-from consumer.slots.connections import ConnectionCache
+from consumer.slots.connections import ConnectionCache, ignore_unreachable
 from consumer.slots.messages import ServeUnit
 from consumer.slots.pipeline import PipelineSettings
 from consumer.slots.schedule import ServedUnit, Turn
@@ -65,7 +65,7 @@ class UnitInputs:
         settings: PipelineSettings,
         watch: WatchTransaction,
         key_sweeps: MutableMapping[UnitAssignment, KeySweep],
-        on_unreachable: Callable[[str], object] = bool,
+        on_unreachable: Callable[[str], None] = ignore_unreachable,
     ) -> None:
         """`on_unreachable`: receives why no broker of Kafka can be reached."""
         on_error = report_unreachable(on_unreachable)
@@ -116,7 +116,7 @@ class ServedPipeline:
         take: TakeRecords,
         lose: LoseRecords,
         others_wait: Callable[[], bool],
-        on_unreachable: Callable[[str], object] = bool,
+        on_unreachable: Callable[[str], None],
     ) -> None:
         """`take`, `lose`: see TopicFollower. `others_wait`: returns whether units wait for their turn.
         `on_unreachable`: receives why Kafka or the target cannot be reached, from any thread.

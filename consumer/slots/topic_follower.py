@@ -59,7 +59,7 @@ class TopicFollower:
         name: str,
         take: TakeRecords,
         lose: LoseRecords,
-        on_unreachable: Callable[[str], object] = bool,
+        on_unreachable: Callable[[str], None],
     ) -> None:
         """`on_unreachable`: receives why no broker can be reached, in the reader's thread."""
         self._on_unreachable = on_unreachable

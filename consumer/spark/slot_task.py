@@ -74,14 +74,18 @@ def run_slot(fields: dict[str, Any], versions: dict[str, str], batches: Iterable
 
 
 def _read_token(path: Path, host: str) -> str:
-    """Return the token. Raises RuntimeError if this user cannot read it."""
+    """Return the token. Raises RuntimeError if this user cannot read it, or if it is not a token."""
+    # Imported here because an executor of another version may lack them.
+    from consumer.errors import SparkStartError
+    from consumer.spark.executor_files import read_executor_token
+
     try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError as error:
+        return read_executor_token(path)
+    except SparkStartError as error:
         raise RuntimeError(
-            f"the executor on {host} cannot read {path} ({error.strerror}), the token by which its slots "
-            "prove themselves: put the agent's spark.executor_token_file there, for the executors' user"
-        ) from error
+            f"the executor on {host} cannot prove itself: {error.problem.what}: put the agent's "
+            "spark.executor_token_file there, for the executors' user"
+        ) from None
 
 
 def _explain_stream_end(task: SlotTask, host: str, error: str | None) -> str:

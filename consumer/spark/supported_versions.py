@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
-import re
 
 from consumer.errors import SparkVersionError
+from schemas.versions import parse_version
 
 OLDEST = (4, 0)
 """The oldest minor version of Spark that is tested."""
@@ -25,7 +25,7 @@ def require_supported_spark() -> str:
         version = importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError:
         raise SparkVersionError("PySpark is not installed", f"pip install '{REQUIREMENT}'") from None
-    if not OLDEST <= _parse_minor_version(version) <= NEWEST:
+    if not OLDEST <= parse_version(version) <= NEWEST:
         raise SparkVersionError(
             f"PySpark {version} is installed, and rowlock works with {_RANGE}",
             f"pip install '{REQUIREMENT}'",
@@ -35,10 +35,4 @@ def require_supported_spark() -> str:
 
 def format_minor_version(version: str) -> str:
     """Return "4.1" for "4.1.4": a cluster must have the minor version of the agent's PySpark."""
-    return ".".join(map(str, _parse_minor_version(version)))
-
-
-def _parse_minor_version(version: str) -> tuple[int, int]:
-    """Return (4, 1) for "4.1.4"; (0, 0) for a text that is no version."""
-    found = re.match(r"(\d+)\.(\d+)", version)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    return ".".join(map(str, parse_version(version)))

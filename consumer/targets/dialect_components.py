@@ -81,6 +81,18 @@ class Link(Protocol):
     def close(self) -> None: ...
 
 
+class SingleStatements:
+    """The part of a link whose driver sends each statement in a round trip of its own."""
+
+    def execute_all(self: Link, fragments: Sequence[Fragment]) -> list[int]:
+        """See Link."""
+        matched = []
+        for fragment in fragments:
+            self.execute(*fragment)
+            matched.append(self.affected)
+        return matched
+
+
 @dataclass(frozen=True, slots=True)
 class LockHolder:
     """A connection that holds a lock.

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import cast
 
-from consumer.errors import ConsumerError, MissingGrantError, SparkVersionError, TargetConfigError
+from consumer.errors import ConsumerError, MissingGrantError, SparkStartError, TargetConfigError
+from consumer.spark.executor_files import list_file_checks
 from consumer.spark.supported_versions import require_supported_spark
 from consumer.tables.router import (
     build_desired_table,
@@ -67,7 +68,7 @@ from rowlock.views.source import read_selected_tables, read_source_expiry
 from rowlock.views.target import explain_wrong_target, read_unit_definitions
 from schemas.config.addresses import is_loopback
 from schemas.config.kinds.targets import find_target_kind
-from schemas.config.model import Config, PipelineConfig
+from schemas.config.model import Config, PipelineConfig, SparkConfig
 from schemas.errors import SchemaError, ServerConnectError
 from schemas.findings import NO_TABLE, Finding, build_error_finding, build_no_table_finding
 from schemas.io.endpoints import KAFKA_BROKER, explain_wrong_service, parse_bootstrap_addresses
@@ -93,7 +94,7 @@ def list_scoped_findings(config: Config) -> list[ScopedFinding]:
         "",
         [
             *_yield_java_findings(),
-            *_yield_spark_findings(),
+            *_yield_spark_findings(config.spark),
             *_yield_state_dir_findings(config),
             *yield_coordination_findings(config),
             *yield_certificate_findings(config),
@@ -133,11 +134,12 @@ def _yield_java_findings() -> Iterator[Finding]:
         yield _build_finding("java", error.seen, error.remedy)
 
 
-def _yield_spark_findings() -> Iterator[Finding]:
-    try:
-        require_supported_spark()
-    except SparkVersionError as error:
-        yield build_error_finding("spark", error.problem)
+def _yield_spark_findings(spark: SparkConfig) -> Iterator[Finding]:
+    for check_part in (require_supported_spark, *list_file_checks(spark)):
+        try:
+            check_part()
+        except SparkStartError as error:
+            yield build_error_finding("spark", error.problem)
 
 
 def _yield_state_dir_findings(config: Config) -> Iterator[Finding]:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 DEFAULT_CLUSTER_SLOTS = 2
 """Slots on a cluster if `spark.slots` is not given."""
+MIN_TOKEN_LENGTH = 16
+"""Characters that the text in `spark.executor_token_file` has at least."""
 DriverPort = Annotated[int, Field(ge=0, le=65535)]
 
 PERMITTED_OPTIONS = (
@@ -120,8 +122,9 @@ class SparkConfig(ConfigModel):
     )
     executor_token_file: Path | None = Field(
         default=None,
-        description="File with the text by which slots on a cluster prove themselves: at this path on the "
-        "agent's machine and on those of the executors, readable by their users alone. A cluster needs it.",
+        description=f"File with the text by which slots on a cluster prove themselves, {MIN_TOKEN_LENGTH} or "
+        "more printable ASCII characters: at this path on the agent's machine and on those of the executors, "
+        "readable by their users alone. A cluster needs it.",
     )
     secrets: Literal["channel", "executor"] = Field(
         default="channel",

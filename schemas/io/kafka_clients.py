@@ -128,7 +128,7 @@ def build_loss_settings() -> Settings:
     return {"socket.timeout.ms": 6_000, "socket.connection.setup.timeout.ms": 5_000}
 
 
-def report_unreachable(report: Callable[[str], object]) -> OnError:
+def report_unreachable(report: Callable[[str], None]) -> OnError:
     """Return a client's `on_error` that passes on why no broker can be reached, and nothing else."""
 
     def handle_error(error: KafkaError) -> None:

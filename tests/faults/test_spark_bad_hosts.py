@@ -143,7 +143,14 @@ def test_a_host_with_another_rowlock(system: RunOnHosts, installed: Path) -> Non
         check_others_go_on(system, seed=2)
 
 
-@pytest.mark.parametrize(("token", "words"), [(b"wrong\n", "token"), (None, "cannot read")])
+@pytest.mark.parametrize(
+    ("token", "words"),
+    [
+        (b"the token of another system\n", "is refused"),
+        (b"wrong\n", "has 5 characters"),
+        (None, "cannot read"),
+    ],
+)
 def test_a_host_serves_as_soon_as_its_token_is_right(
     system: RunOnHosts, installed: Path, token: bytes | None, words: str
 ) -> None:

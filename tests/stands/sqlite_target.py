@@ -40,7 +40,7 @@ from consumer.targets.bookkeeping import Bookkeeping
 from consumer.targets.checks.rights import MissingRight, RequiredRights
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.dialect import Dialect
-from consumer.targets.dialect_components import DialectComponents, LockHolders, Rows
+from consumer.targets.dialect_components import DialectComponents, LockHolders, Rows, SingleStatements
 from consumer.targets.session import SqlSession
 from consumer.targets.shared.column_values import choose_fill_value
 from consumer.targets.shared.common_syntax import create_if_missing, insert_values, render_limit
@@ -144,7 +144,7 @@ class SqliteLocks:
         return False
 
 
-class SqliteLink:
+class SqliteLink(SingleStatements):
     """A `consumer.targets.dialect_components.Link`."""
 
     def __init__(self, path: str) -> None:
@@ -182,13 +182,6 @@ class SqliteLink:
             self.affected = cursor.rowcount
             self.columns = [each[0] for each in cursor.description or ()]
             return rows
-
-    def execute_all(self, fragments: Sequence[Fragment]) -> list[int]:
-        matched = []
-        for fragment in fragments:
-            self.execute(*fragment)
-            matched.append(self.affected)
-        return matched
 
     def commit(self) -> None:
         self.execute("COMMIT", [])

@@ -43,7 +43,7 @@ from coordinator.core.replication_table import (
 )
 from schemas.units import UnitOperation, UnitPhase
 from tests.kits.invariants import check_set_invariants
-from tools.docs.diagram import fill, mermaid
+from tools.docs.diagram import fill_page, mermaid
 
 ROLES = {"P": Role.PRIMARY, "S": Role.SECONDARY, "U": Role.UNDETERMINED}
 
@@ -484,5 +484,5 @@ TestAnyOrder.settings = settings(max_examples=100, stateful_step_count=30, deadl
 
 def test_the_documentation_shows_the_tables_that_run() -> None:
     page = (Path(__file__).parents[2] / "docs/explanation/coordination.md").read_text(encoding="utf-8")
-    assert fill(page) == page, "→ python -m tools.docs.diagram docs/explanation/coordination.md"
+    assert fill_page(page) == page, "→ python -m tools.docs.diagram docs/explanation/coordination.md"
     assert all(f"{rule.state.value} --> " in mermaid() for rule in RULES)

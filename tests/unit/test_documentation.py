@@ -13,6 +13,7 @@ import pytest
 from producer.stops import CAUSES
 from rowlock.cli import main
 from schemas.config.load import NOT_YET
+from tools.docs.markers import fill_markers
 
 ROOT = Path(__file__).resolve().parents[2]
 TROUBLESHOOTING = ROOT / "docs" / "how-to" / "troubleshoot.md"
@@ -158,3 +159,11 @@ def test_the_package_names_addresses_or_the_page_says_that_there_is_none() -> No
     has_address = bool({"url", "project_urls"} & package["metadata"].keys())
     page = (ROOT / "docs" / "how-to" / "install.md").read_text()
     assert ("names no address of the project" in page) is not has_address
+
+
+def test_the_texts_between_markers_are_replaced_and_nothing_else() -> None:
+    page = "before\n<!-- a -->\nold\nlines\n<!-- /a -->\nbetween\n<!-- b -->\n<!-- /b -->\nafter\n"
+    filled = page.replace("old\nlines", r"new \1").replace("<!-- b -->\n", "<!-- b -->\ntext\n")
+    assert fill_markers(page, {"a": r"new \1", "b": "text"}) == filled
+    with pytest.raises(ValueError, match="the page has no <!-- c -->"):
+        fill_markers(page, {"c": ""})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,11 @@ import yaml
 from consumer.slots.pipeline import PipelineSettings, decode_pipeline
 from schemas.config.changes.pipeline_text import select_pipeline_text
 from schemas.config.model import Config, ConfigErrors, load_config
+from schemas.config.servers import KafkaTargetConfig
 
 TEXT = """
-coordination: {rest: "10.0.0.1:7780", listen: "127.0.0.1:7701", token: "${REST_TOKEN}"}
+coordination:
+  {rest: "10.0.0.1:7780", listen: "127.0.0.1:7701", token: "${REST_TOKEN}", lease_s: 2.5, interval_s: 0.5}
 kafka:
   bootstrap: k:9092
   options: {security.protocol: SASL_SSL, sasl.username: app, sasl.password_file: kafka.password}
@@ -27,9 +30,11 @@ sources:
 targets:
   hq: {type: postgres, host: h, user: hq, password_file: hq.password, database: hq}
   unused: {type: postgres, host: u, user: u, password: "${UNUSED}", database: u}
+  events: {type: kafka, bootstrap: "k:9092"}
 pipelines:
   to-hq: {sources: [branch, door], target: hq, routes: [{from: "bank.*", to: "public.{table}"}]}
   others: {sources: [other], target: unused, routes: [{from: "bank.*", to: "public.{table}"}]}
+  to-kafka: {sources: [other], target: events, routes: [{from: "bank.*", to: "bank.{table}"}]}
 """
 ALL = {"REST_TOKEN": "t0p", "DOOR": "d00r", "UNUSED": "u"}
 
@@ -60,6 +65,36 @@ def test_an_executor_makes_the_same_settings_from_it(config: Config, monkeypatch
     assert made.debezium == settings.debezium
     own = {"state_dir": Path("/scratch"), "tables": None, "text": None}
     assert replace(made, **own) == replace(settings, **own)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"agent_metrics": "0.0.0.0:7799", "advertise": "host-a"}])
+def test_an_executor_knows_the_lease_and_nothing_else_of_coordination(
+    config: Config, arguments: dict[str, str]
+) -> None:
+    changes = {("coordination", name): value for name, value in arguments.items()}
+    config = load_config(config.path, env=ALL, changes=changes)
+    settings = PipelineSettings.from_config(config, "to-kafka")
+    made = decode_pipeline(settings.encode_for_executor())
+    assert isinstance(made.target, KafkaTargetConfig)
+    assert made.target.lease_s == 2.5
+    assert made.target == settings.target
+    assert settings.text is not None
+    sent = yaml.safe_load(settings.text.text)["coordination"]
+    assert (sent, settings.text.changes) == ({"lease_s": 2.5, "interval_s": 0.5}, ())
+
+
+def test_a_lease_of_the_command_line_is_that_of_an_executor(config: Config) -> None:
+    changes = {("coordination", "lease_s"): "7"}
+    settings = PipelineSettings.from_config(load_config(config.path, env=ALL, changes=changes), "to-kafka")
+    made = decode_pipeline(settings.encode_for_executor())
+    assert isinstance(made.target, KafkaTargetConfig)
+    assert made.target.lease_s == 7
+
+
+def test_a_text_without_coordination_is_selected(config: Config) -> None:
+    config.path.write_text(re.sub(r"coordination:\n .*", "", TEXT))
+    settings = PipelineSettings.from_config(load_config(config.path, env=ALL), "to-kafka")
+    assert decode_pipeline(settings.encode_for_executor()).target == settings.target
 
 
 def test_an_executor_reads_secrets_again_when_settings_are_replaced(config: Config, tmp_path: Path) -> None:

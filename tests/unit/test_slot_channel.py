@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from consumer.attempt.reports import LaneFigures, Report
+from consumer.errors import SparkStartError
 from consumer.slots import channel
 from consumer.slots.certificate import SlotCertificate, make_certificate
 from consumer.slots.channel import SlotServer, serve_slot
@@ -163,6 +164,32 @@ def test_a_slot_without_the_token_is_refused(
     assert token == "sécret" or [line["event"] for line in logs] == [  # gRPC refuses to send it
         "slot refused: it does not know the token"
     ]
+
+
+def test_a_slot_without_a_token_is_refused_whatever_that_of_the_server_is(
+    pool: Pool, certificate: SlotCertificate
+) -> None:
+    server = SlotServer(pool, certificate, "")  # type: ignore[arg-type]
+    server.start()
+    try:
+        slot = Served(server, certificate, "")
+        slot.join(LONG_S)
+    finally:
+        server.close()
+    assert isinstance(slot.error, grpc.RpcError)
+    assert slot.error.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert not pool.opened
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "127.0.0.1"], ids=["not of this machine", "port in use"])
+def test_an_address_that_cannot_be_listened_on_is_named_with_the_remedy(
+    pool: Pool, certificate: SlotCertificate, server: SlotServer, host: str
+) -> None:
+    with pytest.raises(SparkStartError) as refused:
+        SlotServer(pool, certificate, "secret", f"{host}:{server.port}")  # type: ignore[arg-type]
+    assert refused.value.problem.what.startswith(f"slots cannot be served at {host}:{server.port}: ")
+    assert "spark.driver.host" in refused.value.problem.action
+    assert "spark.driver.channel_port" in refused.value.problem.action
 
 
 def test_a_slot_trusts_the_certificate_of_its_process_alone(pool: Pool, server: SlotServer) -> None:

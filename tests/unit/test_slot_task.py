@@ -42,9 +42,26 @@ def test_a_stream_that_ends_is_explained(
     monkeypatch.setattr("gc.disable", lambda: None)
     monkeypatch.setattr("sys.setswitchinterval", lambda _: None)
     token = tmp_path / "token"
-    token.write_text("text")
+    token.write_text("the text of the token")
     task = SlotTask(1, "10.0.0.1:7080", b"", str(token), remote=True)
     with pytest.raises(RuntimeError) as caught:
         run_slot(task.list_fields(), collect_versions(), [])
     assert all(word in str(caught.value) for word in ["the executor on node7", *says])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["", "short\n", None], ids=["empty", "short", "missing"])
+def test_a_host_without_a_token_is_named_with_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    monkeypatch.setattr(channel, "serve_slot", lambda *_: pytest.fail("the slot is served"))
+    monkeypatch.setattr("socket.gethostname", lambda: "node7")
+    token = tmp_path / "token"
+    if content is not None:
+        token.write_text(content)
+    task = SlotTask(1, "10.0.0.1:7080", b"", str(token), remote=True)
+    with pytest.raises(RuntimeError) as caught:
+        run_slot(task.list_fields(), collect_versions(), [])
+    words = ["the executor on node7 cannot prove itself", str(token), "spark.executor_token_file"]
+    assert all(word in str(caught.value) for word in words)
     assert "\n" not in str(caught.value)

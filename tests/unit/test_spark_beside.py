@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from consumer.process import spark_beside as module
 from consumer.process.instructions import NO_SPARK, ApplyProcess
 from consumer.process.spark_beside import SparkStarter
 from consumer.reporting.protocol import LineWriter
+from schemas.config.spark import SparkConfig
 from tests.kits.apply import ROOT
 
 #: Process → what it must not load before it has begun: each costs the first seconds of a start.
@@ -131,6 +133,28 @@ def test_a_process_whose_spark_cannot_be_started_ends_with_a_code_of_its_own() -
     process._request_end(stop, NO_SPARK)
     assert stop.is_set()
     assert process._code == NO_SPARK != 0
+
+
+def test_slots_that_cannot_begin_end_the_process_as_spark_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").touch()
+    monkeypatch.setattr("consumer.process.instructions.end_with_java", lambda *_: None)
+    monkeypatch.setattr("os._exit", lambda code: pytest.fail(f"the process ends at once with {code}"))
+    spark = SparkConfig(master="spark://m:7077", executor_token_file=tmp_path / "token")
+    config = SimpleNamespace(
+        sources={}, kafka=SimpleNamespace(prefix="p", bootstrap="b", options={}), spark=spark,
+        state_dir=tmp_path,
+    )  # fmt: skip
+    process, stop = ApplyProcess(cast(Any, config), LineWriter(io.StringIO())), threading.Event()
+    with capture_logs() as logs:
+        process._provide_spark(cast(Any, Session()), 1.0, stop)
+    (line,) = [line for line in logs if line["log_level"] == "critical"]
+    assert line["event"] == "Spark cannot be started, and this process ends"
+    assert f"{tmp_path / 'token'} has 0 characters" in line["error"]
+    assert "openssl rand" in line["remedy"]
+    assert stop.is_set()
+    assert process._code == NO_SPARK
 
 
 # -- queries

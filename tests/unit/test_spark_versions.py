@@ -68,14 +68,14 @@ def test_another_version_is_refused_with_the_command(installed: Any, version: st
 def test_check_and_start_refuse_a_missing_pyspark(installed: Any, tmp_path: Path) -> None:
     installed(None)
     config: Any = SimpleNamespace(spark=SparkConfig(), state_dir=tmp_path)
-    (finding,) = check._yield_spark_findings()
+    (finding,) = check._yield_spark_findings(SparkConfig())
     assert (finding.level, finding.place, finding.message) == ("error", "spark", "PySpark is not installed")
     with pytest.raises(SparkVersionError):
         spark_session.start_spark(config)
 
 
 def test_check_has_nothing_against_the_installed_pyspark() -> None:
-    assert list(check._yield_spark_findings()) == []
+    assert list(check._yield_spark_findings(SparkConfig())) == []
 
 
 def test_a_master_that_does_not_answer_is_reported_with_the_version_it_must_have(
@@ -95,6 +95,20 @@ def test_a_master_that_does_not_answer_is_reported_with_the_version_it_must_have
     config.spark = SparkConfig()
     with pytest.raises(RuntimeError):
         spark_session.start_spark(config)
+
+
+def test_an_address_of_the_driver_that_cannot_be_bound_has_its_own_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("An error occurred.\n: java.net.BindException: Cannot assign address\n\tat a.B")
+
+    monkeypatch.setattr(spark_session, "start_session", fail)
+    config: Any = SimpleNamespace(spark=SparkConfig(master="spark://h:7077"), state_dir=tmp_path)
+    with pytest.raises(SparkStartError, match="BindException") as failed:
+        spark_session.start_spark(config)
+    assert "spark.driver.host" in failed.value.problem.action
+    assert "run Spark" not in failed.value.problem.action
 
 
 def test_the_minor_version_is_what_a_cluster_must_have() -> None:

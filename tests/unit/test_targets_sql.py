@@ -19,7 +19,7 @@ from msgspec import structs
 from consumer.errors import ConsumerError, LockWaitError, TransientError, UniqueViolationError
 from consumer.ordering.model import ApplyUnit, LaneProgress, QuarantineEntry
 from consumer.targets.bookkeeping import Bookkeeping, parse_lane_row, parse_quarantine_row, parse_unit_rows
-from consumer.targets.dialect_components import DialectComponents, Link
+from consumer.targets.dialect_components import DialectComponents, Link, SingleStatements
 from consumer.targets.kafka.target import KafkaTarget
 from consumer.targets.mysql import dialect as mysql_dialect
 from consumer.targets.mysql.alterer import MySqlAlterer
@@ -264,6 +264,24 @@ def test_the_quarantine_is_written_together_with_the_progress(moves: bool) -> No
     place = BOOKS.tables.qualify_name
     quarantine = [f"DELETE FROM {place('rowlock_quarantine')}", f"INSERT INTO {place('rowlock_quarantine')}"]
     assert sent == [[*quarantine, f"UPDATE {place('rowlock_progress')} SET"] if moves else quarantine]
+
+
+def test_single_statements_are_sent_in_order_and_each_counts_its_rows() -> None:
+    class CountingLink(SingleStatements):
+        affected = 0
+
+        def __init__(self) -> None:
+            self.sent: list[tuple[str, list[object]]] = []
+
+        def execute(self, text: str, params: list[object]) -> list[object]:
+            self.sent.append((text, params))
+            self.affected += 10
+            return []
+
+    link = CountingLink()
+    fragments: list[Fragment] = [("UPDATE a SET b = %s", [1]), ("DELETE FROM a", []), ("DELETE FROM b", [])]
+    assert SingleStatements.execute_all(cast(Link, link), fragments) == [10, 20, 30]
+    assert link.sent == fragments
 
 
 @pytest.mark.parametrize("fails", [False, True])

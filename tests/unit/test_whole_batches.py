@@ -21,6 +21,7 @@ from consumer.errors import TransientError, UnitStoppedError
 from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from consumer.slots import served_pipeline
+from consumer.slots.connections import ignore_unreachable
 from consumer.slots.messages import ServeUnit
 from consumer.slots.pipeline import WHOLE_BATCH, PipelineSettings
 from consumer.slots.schedule import ServedUnit, Turn
@@ -87,7 +88,7 @@ class Driven:
         self.close()
         self.served = ServedPipeline(
             self.settings, report=lambda _: None, take=lambda *_: None, lose=lambda *_: None,
-            others_wait=lambda: False,
+            others_wait=lambda: False, on_unreachable=ignore_unreachable,
         )  # fmt: skip
 
     def close(self) -> None:

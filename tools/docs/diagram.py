@@ -6,10 +6,10 @@ markers; a test fails while the page is not up to date.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from coordinator.core.replication_table import CELLS, RULES, ReplicaAction, ReplicaPhase, Role, Rule, SetState
+from tools.docs.markers import fill_markers
 
 #: The commands and the recovery, which are not among the rules: (from, to, label).
 COMMANDS = (
@@ -68,14 +68,9 @@ def cells() -> str:
     return "\n".join(lines)
 
 
-def fill(page: str) -> str:
+def fill_page(page: str) -> str:
     """Return the page with the text between its markers generated again."""
-    for name, text in (("diagram", mermaid()), ("cells", cells())):
-        pattern = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        if not pattern.search(page):
-            raise ValueError(f"the page has no <!-- {name} --> … <!-- /{name} --> → add both markers")
-        page = pattern.sub(lambda found, text=text: f"{found[1]}{text}\n{found[2]}", page)  # type: ignore[misc]
-    return page
+    return fill_markers(page, {"diagram": mermaid(), "cells": cells()})
 
 
 if __name__ == "__main__":
@@ -83,4 +78,4 @@ if __name__ == "__main__":
     from pathlib import Path
 
     path = Path(sys.argv[1])
-    path.write_text(fill(path.read_text(encoding="utf-8")), encoding="utf-8")
+    path.write_text(fill_page(path.read_text(encoding="utf-8")), encoding="utf-8")

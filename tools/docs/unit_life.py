@@ -7,7 +7,6 @@ fails while the page is not up to date.
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import NamedTuple, get_args
@@ -16,6 +15,7 @@ import msgspec
 
 from consumer.units import transitions
 from consumer.units.unit import LocalState
+from tools.docs.markers import fill_markers
 
 ENDED = "(ended)"
 
@@ -66,12 +66,7 @@ def _join(names: tuple[str, ...]) -> str:
 
 def fill_page(page: str) -> str:
     """Return the page with the text between its markers generated again."""
-    for name, text in (("states", format_states()), ("transitions", format_transitions())):
-        pattern = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        if not pattern.search(page):
-            raise ValueError(f"the page has no <!-- {name} --> … <!-- /{name} --> → add both markers")
-        page = pattern.sub(lambda found, text=text: f"{found[1]}{text}\n{found[2]}", page)  # type: ignore[misc]
-    return page
+    return fill_markers(page, {"states": format_states(), "transitions": format_transitions()})
 
 
 if __name__ == "__main__":

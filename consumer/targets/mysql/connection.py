@@ -23,7 +23,7 @@ from consumer.errors import (
     TargetConfigError,
     TransientError,
 )
-from consumer.targets.dialect_components import Rows
+from consumer.targets.dialect_components import Rows, SingleStatements
 from consumer.targets.mysql.errors import (
     COMMIT_UNKNOWN,
     CONNECTION_LOST,
@@ -85,7 +85,7 @@ FLAVOURS = {
 }
 
 
-class MySqlLink:
+class MySqlLink(SingleStatements):
     """A `consumer.targets.dialect_components.Link` over PyMySQL."""
 
     def __init__(self, target: TargetConfig, flavour: Flavour, name: str) -> None:
@@ -158,13 +158,6 @@ class MySqlLink:
 
     def execute(self, text: str, params: Params) -> Rows:
         return self.send_statement(text % tuple(render_literal(value) for value in params))
-
-    def execute_all(self, fragments: Sequence[Fragment]) -> list[int]:
-        matched = []
-        for fragment in fragments:
-            self.execute(*fragment)
-            matched.append(self.affected)
-        return matched
 
     def send_statement(self, text: str) -> Rows:
         """Run a finished statement."""

@@ -21,7 +21,7 @@ from consumer.errors import (
     TargetConfigError,
     TransientError,
 )
-from consumer.targets.dialect_components import Rows
+from consumer.targets.dialect_components import Rows, SingleStatements
 from consumer.targets.oracle.errors import (
     CONNECTION_LOST,
     TIMED_OUT,
@@ -50,7 +50,7 @@ _INSTANCE = "SELECT SYS_CONTEXT('USERENV', 'INSTANCE') FROM dual"
 _IS_TABLE = "SELECT 1 FROM SYS.ALL_TABLES WHERE owner = %s AND table_name = %s"
 
 
-class OracleLink:
+class OracleLink(SingleStatements):
     """A `consumer.targets.dialect_components.Link` over python-oracledb."""
 
     def __init__(self, target: TargetConfig, name: str, connect: Open) -> None:
@@ -123,13 +123,6 @@ class OracleLink:
             if statement.startswith("CREATE TABLE ") and self._is_table(statement.split(" (")[0][13:]):
                 return []
             raise
-
-    def execute_all(self, fragments: Sequence[Fragment]) -> list[int]:
-        matched = []
-        for fragment in fragments:
-            self.execute(*fragment)
-            matched.append(self.affected)
-        return matched
 
     def _is_table(self, name: str) -> bool:
         return bool(self.execute(_IS_TABLE, [*name.strip('"').split('"."')]))

@@ -10,6 +10,10 @@ import yaml
 
 from schemas.config.changes.text import ConfigText
 
+LEASE_KEYS = ("lease_s", "interval_s")
+"""The keys of `coordination` that are kept: a Kafka target's transactions end with the lease, to which the
+interval has to fit. Addresses and their tokens are of no use to the process.
+"""
 UNUSED = "unused"
 """The password of a source that only capture connects to."""
 
@@ -25,7 +29,7 @@ class PipelineText(msgspec.Struct, frozen=True):
 
 
 def select_pipeline_text(made_of: ConfigText, name: str) -> PipelineText:
-    """Return the text that the pipeline `name` needs: itself, its target, its sources, and Kafka.
+    """Return the text that the pipeline `name` needs: itself, its target, its sources, Kafka, and the lease.
 
     A source that rowlock captures has no password: only capture connects to it. The text has been read
     as a configuration before.
@@ -40,8 +44,17 @@ def select_pipeline_text(made_of: ConfigText, name: str) -> PipelineText:
     _keep_keys(kept, {str(each.value) for each in sources.value})
     for _, source in kept.value:
         _drop_unused_password(source)
-    _keep_keys(root, {"kafka", "sources", "targets", "pipelines", "state_dir"})
-    return PipelineText(name, made_of.file, str(yaml.serialize(root, allow_unicode=True)), made_of.changes)
+    for section, node in root.value:
+        if section.value == "coordination":
+            _keep_keys(node, LEASE_KEYS)
+    _keep_keys(root, {"kafka", "sources", "targets", "pipelines", "state_dir", "coordination"})
+    changes = tuple(each for each in made_of.changes if _is_needed(each[0]))
+    return PipelineText(name, made_of.file, str(yaml.serialize(root, allow_unicode=True)), changes)
+
+
+def _is_needed(place: tuple[str, ...]) -> bool:
+    """Return whether a value of the command line at `place` belongs to what is kept."""
+    return place[0] != "coordination" or place[1] in LEASE_KEYS
 
 
 def _find_section(node: yaml.Node, key: str) -> yaml.Node:
