@@ -315,7 +315,7 @@ def test_missing_slots_of_an_agent_are_listed_with_their_reason(
     expected = "slots: 2 of 4 on agent a1 for 3 min: Spark grants 2 cores."
     assert rowlock("agents list").stdout.splitlines()[-1].startswith(expected)
     (listed,) = json.loads(rowlock("agents list --output json").stdout)["agents"]
-    assert (listed["slots"]["open"], listed["slots"]["wanted"]) == (2, 4)
+    assert (listed["slots"]["open"], listed["slots"]["configured"]) == (2, 4)
 
 
 @pytest.mark.parametrize(
