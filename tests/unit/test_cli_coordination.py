@@ -702,7 +702,7 @@ TAKEN_RUN = (
         (build_agent_name(), TAKEN_RUN),
     ],
 )
-def test_an_agent_whose_name_another_process_took_says_so(
+def test_an_agent_whose_name_another_process_took_reports_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, message: str
 ) -> None:
     """tests/integration/test_agent_shell.py starts two of one name."""

@@ -166,8 +166,8 @@ def test_a_shortage_grows_older_until_the_process_ends() -> None:
         (SlotReport(2, 4, 45, 2), f"2 of 4 on agent a1 for 45.0 s: Spark grants 2 cores. {OTHERS}"),
         (SlotReport(1, 2, 45), f"1 of 2 on agent a1 for 45.0 s: Spark names no reason. {OTHERS}"),
         (
-            SlotReport(0, 2, 45, 1, {"": "no executor", "h": "gone with code: 1.."}),
-            f"0 of 2 on agent a1 for 45.0 s: Spark grants 1 core; no executor; h: gone with code: 1. {OWN}",
+            SlotReport(0, 2, 45, 1, {"": "no executor", "h": "ended with code: 1.."}),
+            f"0 of 2 on agent a1 for 45.0 s: Spark grants 1 core; no executor; h: ended with code: 1. {OWN}",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""The queries of slots in Spark: a query that has ended leaves nothing behind, and another one follows."""
+"""The queries of slots in Spark: a query that has ended leaves no folder, and another one follows."""
 
 from __future__ import annotations
 
