@@ -22,18 +22,18 @@ class SlotReport(msgspec.Struct, frozen=True):
 
     open: Int64 = msgspec.field(name="open")
     """How many are open."""
-    wanted: Int64 = msgspec.field(name="wanted")
-    """How many there should be."""
+    configured: Int64 = msgspec.field(name="configured")
+    """How many the configuration asks for: `spark.slots`, or the N of `local[N]`."""
     short_s: Int64 = msgspec.field(name="short_s", default=0)
-    """Seconds for which fewer have been open than wanted."""
+    """Seconds for which fewer have been open than configured."""
     cores: Int64 | None = msgspec.field(name="cores", default=None)
     """How many tasks Spark could run at once; None: not asked, because all slots are open, or not known."""
     failures: Mapping[str, str] = msgspec.field(name="failures", default_factory=dict)
-    """Host → the last failure of a slot there, since fewer are open than wanted; "": Spark names no host."""
+    """Host → the last failure of a slot there, since fewer are open than configured; "": no host is named."""
 
     @property
     def is_short(self) -> bool:
-        return self.open < self.wanted
+        return self.open < self.configured
 
 
 def limit_failures(failures: Mapping[str, str]) -> dict[str, str]:

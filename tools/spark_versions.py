@@ -2,7 +2,7 @@
 
 `.venv` has one version; whichever of the two it does not have is downloaded once into rowlock's cache, and
 used from an environment in `build/` that has all other packages from `.venv`. A version that pip cannot
-find or download is skipped with a line that says so; ROWLOCK_REQUIRE_SPARK_VERSIONS=1 makes that an error.
+find or download is skipped with a line that names it; ROWLOCK_REQUIRE_SPARK_VERSIONS=1 makes that an error.
 `ARGS` of the make target, and the arguments of this module, are the versions to test instead of the two.
 """
 
@@ -75,10 +75,10 @@ def main(versions: list[str]) -> int:
 def choose_versions(own: str, newest: str) -> list[str]:
     """Return which of the oldest and the newest version the environment does not have itself.
 
-    All other tests run on `own`, the environment's, so another patch release of it tells nothing more.
+    All other tests run on `own`, the environment's, so another patch release of it needs no tests.
     """
-    wanted = [OLDEST_VERSION, newest]
-    return [each for each in wanted if format_minor_version(each) != format_minor_version(own)]
+    tested = [OLDEST_VERSION, newest]
+    return [each for each in tested if format_minor_version(each) != format_minor_version(own)]
 
 
 def parse_newest(shown: str) -> str:

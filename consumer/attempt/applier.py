@@ -228,9 +228,9 @@ class Applier:
         quarantine = batch.quarantine
         remaining = quarantine.list_remaining()
         if quarantine.added or quarantine.closed:
-            gone = {*quarantine.closed, *quarantine.superseded}
+            removed = {*quarantine.closed, *quarantine.superseded}
             entries = (*self._held, *quarantine.added)
-            self._held = [entry for entry in entries if (entry.offset, entry.part) not in gone]
+            self._held = [entry for entry in entries if (entry.offset, entry.part) not in removed]
         deleted = sum(net.deleted for net in batch.nets)
         self._deleted += deleted
         self._upserted += sum(net.size for net in batch.nets) - deleted

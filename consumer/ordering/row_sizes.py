@@ -13,8 +13,8 @@ _IN_BASE64 = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.BLOB})
 def name_longest_columns(error: RowTooLargeError, net: NetChange) -> RowTooLargeError:
     """Return the error with the longest columns of the refused row and their bytes, never with a value.
 
-    Unchanged if `net` has several rows, for the target does not tell which one it refuses: they are tried
-    one by one.
+    Unchanged if `net` has several rows, because the target's error does not name the refused one: they are
+    tried one by one.
     """
     rows = list(net.rows)
     if len(rows) != 1:

@@ -68,7 +68,7 @@ class Spark:
         return SlotQuery(self._session, task, versions, folder)
 
     def count_cores(self) -> int | None:
-        """Return how many tasks can run at once on the executors that Spark has; None: it does not say."""
+        """Return how many tasks can run at once on the executors that Spark has; None: not known."""
         try:
             context = self._session.sparkContext._jsc.sc()
             profile = context.resourceProfileManager().defaultResourceProfile()

@@ -145,7 +145,7 @@ def count_slots(spark: SparkConfig) -> int:
 
 
 _LOST_EXECUTOR = re.compile(r"ExecutorLostFailure \(.*")
-"""What Spark's message says of a task whose executor was lost. No line of it is an error's."""
+"""Why an executor was lost, in Spark's message about its task. No line of that message is an error's."""
 _NO_ROWLOCK = "No module named 'consumer'"
 """What Spark reports if its daemon of Python workers cannot be imported."""
 _LOST_TASK = re.compile(r"\(TID \d+\) \((\S+) executor \S+\)")

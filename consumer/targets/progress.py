@@ -204,7 +204,7 @@ class SqlTakeover:
 
 
 def _explain_failed_takeover(unit: ApplyUnit, last: ConsumerError | None) -> str:
-    """Return why the last try failed: another session had the rows, or what the target or its driver said."""
+    """Return why the last try failed: another session had the rows, or the target's or driver's error."""
     rows = f"the rows of {unit.topic} (pipeline {unit.pipeline}) in rowlock_progress"
     tried = f"rowlock has tried {TAKEOVER_TRIES} times: {last}"
     if isinstance(last, LockWaitError):

@@ -54,13 +54,13 @@ class AgentSlots(Answer):
     open: int = Field(
         serialization_alias="open", description="Slots whose tasks run and have contact with the agent."
     )
-    wanted: int = Field(
-        serialization_alias="wanted",
+    configured: int = Field(
+        serialization_alias="configured",
         description="Slots that there should be: `spark.slots`, or the N of `local[N]`.",
     )
     short_s: int = Field(
         serialization_alias="short_s",
-        description="Seconds for which fewer have been open than wanted; 0: all are open.",
+        description="Seconds for which fewer have been open than configured; 0: all are open.",
     )
     cores: int | None = Field(
         serialization_alias="cores",

@@ -201,7 +201,7 @@ class ApplyWorker:
                 self._figures.record_status(line)
             if line.get("kind") == "slots":
                 self._figures.record_slots(line)
-                has_all = line["open"] >= line["wanted"]
+                has_all = line["open"] >= line["configured"]
                 log, event = (_LOG.info, "all slots open") if has_all else (_LOG.warning, "slots missing")
-                log(event, open=line["open"], wanted=line["wanted"], failures=line["failures"])
+                log(event, open=line["open"], configured=line["configured"], failures=line["failures"])
             _LOG.debug("status of a process", child="apply", status=line)

@@ -217,7 +217,7 @@ class CaptureWorkers:
             process.send_line(line)
 
     def use_oldest_agents(self, oldest: OldestAgents) -> None:
-        """Tell all capture processes, and those that start later, which agents are the oldest."""
+        """Send which agents are the oldest to all capture processes, also to those that start later."""
         with self._mutex:
             self._oldest = oldest
         self._send_all(_encode_command(CaptureCommand(oldest_agents=oldest)))

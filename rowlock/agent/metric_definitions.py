@@ -35,9 +35,9 @@ STARTS = MetricDefinition(
 SLOTS = MetricDefinition(
     "rowlock_slots",
     "gauge",
-    "Slots of the agent in Spark's tasks: `open`, and `wanted`. There is no value before all are open, or "
-    "some are missing for 30 seconds. While some are missing, the others or the apply process itself apply "
-    "the units.",
+    "Slots of the agent in Spark's tasks: `open`, and `configured`. There is no value before all are open, "
+    "or some are missing for 30 seconds. While some are missing, the others or the apply process itself "
+    "apply the units.",
     ("state",),
 )
 CAPTURED_ROWS = MetricDefinition(

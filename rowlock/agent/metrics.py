@@ -91,7 +91,7 @@ class AgentNumbers:
             yield STARTS, process, count
         if (slots := self.reported.get_slots()) is not None:
             yield SLOTS, ("open",), slots.open
-            yield SLOTS, ("wanted",), slots.wanted
+            yield SLOTS, ("configured",), slots.configured
         yield from self._read_captured()
         yield from self._read_headroom()
         yield from self._read_applied()

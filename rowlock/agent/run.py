@@ -181,7 +181,7 @@ def run_agent(config: Config, name: str, peers: Sequence[str], *, end_on_refusal
 
 
 def _build_superseded_error(name: str) -> CommandError:
-    """Return the error of an agent whose name another process has taken. Nobody chooses that of a run."""
+    """Return the error of an agent whose name another process has taken. `rowlock run` has no --name."""
     if name == build_agent_name():
         return CommandError(
             f"another run of this system has started on this machine and is agent {name} now",

@@ -101,7 +101,7 @@ class LocalWorkers:
         self._apply.use_config(config)
 
     def use_oldest_agents(self, oldest: OldestAgents) -> None:
-        """Tell the captures which agents are the oldest."""
+        """Send which agents are the oldest to the capture processes."""
         self._capture.use_oldest_agents(oldest)
 
     def prepare(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:

@@ -73,7 +73,7 @@ def build_agents_table(agents: Sequence[ClusterRow]) -> Table:
 
 def _format_slots(agent: ClusterRow) -> str:
     slots = agent.get("slots")  # a leader before 0.3.0 knows none
-    return "–" if slots is None else f"{slots['open']} of {slots['wanted']}"
+    return "–" if slots is None else f"{slots['open']} of {slots['configured']}"
 
 
 def _describe_backoff(agent: ClusterRow) -> str:

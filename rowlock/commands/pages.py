@@ -34,7 +34,7 @@ def list_pages() -> dict[str, Path]:
 def name_page(file: Path) -> str:
     """Return the name by which a page is asked for: that of its file, or of its folder for a README.
 
-    The pages in Chinese have the names of the English ones behind `zh/`.
+    The name of a page in Chinese is `zh/`, followed by the name of the English page.
     """
     *folders, name = file.with_suffix("").parts
     if name == "README" and folders:

@@ -16,9 +16,9 @@ def format_slot_lines(agents: Iterable[AgentSlotReport]) -> list[str]:
 
 def explain_shortage(agent: str, slots: SlotReport) -> str:
     """Return that slots are missing, since when, why, and what applies the units meanwhile."""
-    seen = f"slots: {slots.open} of {slots.wanted} on agent {agent} for {format_duration(slots.short_s)}"
+    seen = f"slots: {slots.open} of {slots.configured} on agent {agent} for {format_duration(slots.short_s)}"
     reasons = [f"{host}: {error}" if host else error for host, error in slots.failures.items()]
-    if slots.cores is not None and slots.cores < slots.wanted:
+    if slots.cores is not None and slots.cores < slots.configured:
         reasons.insert(0, f"Spark grants {slots.cores} {'core' if slots.cores == 1 else 'cores'}")
     why = "; ".join(reasons).rstrip(".") or "Spark names no reason"
     rest = "the slots that are open apply its units" if slots.open else "its own slot applies its units"

@@ -131,7 +131,7 @@ def select_distributions(
 
 
 def _list_requirements(owner: Distribution, extras: frozenset[str]) -> Sequence[Requirement]:
-    """Return the requirements that apply to this Python and to the extras of `owner` that are wanted."""
+    """Return the requirements of `owner` that apply to this Python and to `extras`."""
     requirements = map(Requirement, owner.requires)
     return [
         each

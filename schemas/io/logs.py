@@ -37,7 +37,7 @@ class StructlogHandler(logging.Handler):
 
 
 def _is_needless(record: logging.LogRecord) -> bool:
-    """Return whether a line says nothing that rowlock does not know or report itself."""
+    """Return whether rowlock expects a line, or reports the same itself."""
     text = record.getMessage()
     # librdkafka's warning that the gapless guarantee is "experimental"; rowlock uses it on purpose
     if "CONFWARN" in text:

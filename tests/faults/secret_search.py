@@ -1,4 +1,4 @@
-"""A search for secrets in everything that a cluster leaves behind: files, pages, processes, traffic."""
+"""A search for secrets in the files, pages, processes and traffic of a cluster."""
 
 from __future__ import annotations
 

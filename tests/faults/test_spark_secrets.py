@@ -98,8 +98,8 @@ class Site:
         host.call("sh", "-c", f"(sh -c 'sleep 300; :' {word} > /dev/null 2>&1 &)")
         system.under_load(lambda: None, seed=1)
         self.capture.stop()
-        wanted = {**self.secrets, "token": TOKEN.decode().strip(), "marker": self.marker}
-        return find_secrets(system, wanted, self.events, self.ui, self.capture)
+        secrets = {**self.secrets, "token": TOKEN.decode().strip(), "marker": self.marker}
+        return find_secrets(system, secrets, self.events, self.ui, self.capture)
 
 
 @pytest.fixture(scope="module")

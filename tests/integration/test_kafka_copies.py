@@ -115,7 +115,7 @@ TOPICS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("form", TOPIC_FORMS, ids=[each.name for each in TOPIC_FORMS])
-def test_topics_do_what_the_page_says_after_rows_were_removed(form: TargetForm, real: Cluster) -> None:
+def test_topics_handle_removed_rows_as_documented(form: TargetForm, real: Cluster) -> None:
     """docs/reference/partition-statements.md"""
     assert form.decide("removes") == COPY
     assert form.route.topic is not None

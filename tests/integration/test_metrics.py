@@ -119,11 +119,11 @@ def test_numbers_are_those_of_what_was_written(system: ScrapedRun) -> None:
 
 
 def test_slots_in_spark_are_counted_by_metrics_and_rest(system: ScrapedRun) -> None:
-    wanted = system.run.until(
-        lambda: system.read_metric("agent_metrics", "rowlock_slots", state="wanted"), "slots", PATIENCE_S
+    configured = system.run.until(
+        lambda: system.read_metric("agent_metrics", "rowlock_slots", state="configured"), "slots", PATIENCE_S
     )
-    system.shows("agent_metrics", "rowlock_slots", wanted, state="open")
-    expected = {"open": wanted, "wanted": wanted, "short_s": 0, "cores": None, "failures": {}}
+    system.shows("agent_metrics", "rowlock_slots", configured, state="open")
+    expected = {"open": configured, "configured": configured, "short_s": 0, "cores": None, "failures": {}}
     url = f"http://{system.parts['coordination']['rest']}/v1/agents"
     system.run.until(
         lambda: httpx.get(url, trust_env=False, timeout=30).json()["agents"][0]["slots"] == expected,

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(400)
 
 DAY = timedelta(days=1)
 HOST = "127.0.0.1"
-#: Fault → what the message says of it, and of its remedy.
+#: Fault → its cause in the message, and its remedy.
 FAULTS = {
     "expired": ("certificate has expired", "renew the server's certificate"),
     "misnamed": ("IP address mismatch", "write the host as the server's certificate names it"),

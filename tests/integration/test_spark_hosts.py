@@ -28,7 +28,7 @@ from tests.servers.traffic import TrafficCapture
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 needs_namespaces = pytest.mark.skipif(find_obstacle() is not None, reason=str(find_obstacle()))
 
-#: It runs as many tasks as a line of its input says, and prints where they ran.
+#: For each line of its input, a number, it runs that many tasks and prints where they ran.
 DRIVER = """
 import json, os, socket, sys, time
 from pyspark import SparkConf, SparkContext
@@ -36,7 +36,7 @@ context = SparkContext(conf=SparkConf().setAll(json.loads(sys.argv[1]).items()))
 context.setLogLevel("WARN")
 def place(_):
     time.sleep(0.3)
-    words = os.environ.get("PYTHONPATH", ""), "tell-tale" + os.getcwd()
+    words = os.environ.get("PYTHONPATH", ""), "traffic-marker" + os.getcwd()
     return socket.gethostname(), os.getuid(), os.getpid(), *words
 for line in sys.stdin:
     places = context.parallelize(range(int(line)), int(line)).map(place).collect()
@@ -65,7 +65,7 @@ time.sleep(600)
 
 
 class Driver:
-    """A process with a SparkContext; `log` has what Spark says."""
+    """A process with a SparkContext; `log`: the file for Spark's log."""
 
     def __init__(self, cluster: SparkHosts, log: Path, **settings: str) -> None:
         chosen = {
@@ -123,7 +123,7 @@ class Driver:
 
 @contextlib.contextmanager
 def greeter(address: str) -> Iterator[int]:
-    """A service that says one word; yields its port."""
+    """A service that sends one word; yields its port."""
     with socket.create_server((address, 0)) as listener:
 
         def serve() -> None:
@@ -183,7 +183,7 @@ def test_hosts_run_tasks_through_kill_cut_and_growth(tmp_path: Path) -> None:
         until(lambda: driver.names() == {"host1", "host2", "host3"}, "the host is used again")
         print("with it after", time.monotonic() - began)
         capture.stop()
-        assert capture.find(b"tell-tale")
+        assert capture.find(b"traffic-marker")
     assert "rowlock" not in call("ip", "-o", "link")
 
 
@@ -250,7 +250,7 @@ def test_encrypted_traffic_is_unreadable(tmp_path: Path) -> None:
         assert host.cpu.used_s > 0
         capture.stop()
         assert sum(map(len, capture.streams().values())) > 10_000
-        assert not capture.find(b"tell-tale", cluster.secret.encode())
+        assert not capture.find(b"traffic-marker", cluster.secret.encode())
         for process in host.processes():
             assert cluster.secret not in " ".join(process.cmdline())
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from deploy.guard.processes import NOBODY_UID
 from rowlock.spark_package.contents import MANIFEST_NAME
 
 ROOT = Path(__file__).resolve().parents[2]
-NOBODY = 65534
 MINOR = "{}.{}".format(*sys.version_info)
 #: Imports every module of slots, and what PySpark and drivers import later; prints where each came from.
 LOAD = """
@@ -70,7 +70,7 @@ def find_other_python() -> str:
 
 def run_on_host(host: Path, python: str, code: str, *arguments: str) -> dict[str, Any]:
     """Run code without the environment and packages of this process, as another user where that can be."""
-    other = f"setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups".split()
+    other = f"setpriv --reuid {NOBODY_UID} --regid {NOBODY_UID} --clear-groups".split()
     may_change = os.getuid() == 0 and shutil.which("setpriv") and python.startswith("/usr/bin/")
     ended = subprocess.run(
         [*(other if may_change else ()), python, "-S", "-E", "-B", "-c", code, *arguments],

@@ -196,7 +196,7 @@ _FITTING = [(12, "x")]  # in the partition p0 of each kind, and in its subpartit
     ("server", "row"), PARTITION_ROWS, ids=[f"{server} {row}" for server, row in PARTITION_ROWS],
     indirect=["server"],
 )  # fmt: skip
-def test_statement_on_partitions_does_to_rows_what_the_page_says(connection: Any, row: StatementRow) -> None:
+def test_statement_on_partitions_changes_rows_as_documented(connection: Any, row: StatementRow) -> None:
     bench = Bench(connection)
     bench.create("t", f"{BARE} {row.kind.clause}", ROWS)
     if row.statement.other == "existing":
@@ -243,7 +243,7 @@ def _judge_other_rows(row: StatementRow, before: Any, after: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("form", [RANGE.clause, TABLES["open"].removeprefix(COLUMNS)], ids=["range", "open"])
-def test_rows_in_a_wrong_partition_vanish_only_where_it_says_so(
+def test_rows_in_a_wrong_partition_vanish_only_if_the_verdict_allows_it(
     connection: Any, action: str, form: str
 ) -> None:
     """EXCHANGE … WITHOUT VALIDATION may leave rows in a partition that is not theirs."""

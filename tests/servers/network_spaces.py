@@ -134,8 +134,8 @@ class Link:
         """
         ports, but = list(ports), list(but)
         self.heal()
-        for direction, place, wanted in (("ingress", 2, up), ("egress", 0, down)):
-            if wanted:
+        for direction, place, is_cut in (("ingress", 2, up), ("egress", 0, down)):
+            if is_cut:
                 self._filter(
                     direction,
                     _build_filter(place, ports or but, _DROP if ports else _PASS, bool(ports or but)),

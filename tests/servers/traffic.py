@@ -1,4 +1,4 @@
-"""A capture of everything that machines of tests.servers.network_spaces say to each other and to this one.
+"""A capture of the frames that machines of tests.servers.network_spaces send to each other and to this one.
 
 As a script (`python -I -S traffic.py FILE`) it writes the frames of its network namespace to a file in the
 format of pcap, which Wireshark reads, until SIGTERM.

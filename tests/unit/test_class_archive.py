@@ -79,7 +79,7 @@ def test_prepare_spark_makes_the_archive_once(place: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.usefixtures("place")
-def test_prepare_spark_says_why_there_is_no_archive(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prepare_spark_reports_why_there_is_no_archive(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> str:
         raise PermissionError(13, "Permission denied")
 

@@ -316,7 +316,7 @@ def test_missing_slots_of_an_agent_are_listed_with_their_reason(
     expected = "slots: 2 of 4 on agent a1 for 3 min: Spark grants 2 cores."
     assert rowlock("agents list").stdout.splitlines()[-1].startswith(expected)
     (listed,) = json.loads(rowlock("agents list --output json").stdout)["agents"]
-    assert (listed["slots"]["open"], listed["slots"]["wanted"]) == (2, 4)
+    assert (listed["slots"]["open"], listed["slots"]["configured"]) == (2, 4)
 
 
 @pytest.mark.parametrize(
@@ -703,7 +703,7 @@ TAKEN_RUN = (
         (build_agent_name(), TAKEN_RUN),
     ],
 )
-def test_an_agent_whose_name_another_process_took_says_so(
+def test_an_agent_whose_name_another_process_took_reports_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, message: str
 ) -> None:
     """tests/integration/test_agent_shell.py starts two of one name."""

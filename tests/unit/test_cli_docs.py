@@ -78,7 +78,7 @@ def test_an_unknown_page_is_refused_with_names_like_it() -> None:
     assert "0001-" not in invoke("qqqq").stderr, "records of decisions are no first choice"
 
 
-def test_a_wheel_without_the_site_says_which_one_has_it(
+def test_a_wheel_without_the_site_names_one_that_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "docs").mkdir()

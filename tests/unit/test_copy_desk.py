@@ -251,7 +251,7 @@ def test_a_unit_that_needs_a_copy_has_one_asked_for_and_says_so() -> None:
     state = waiting()
     state, _ = step_pipeline(state, StoppedProbed("a", 1, "seen", "id", message="asked for"), 2.0)
     assert state.units["a"].watched.message == "asked for"
-    assert state.units["a"].stop_cause == WHY, "what the target says stays as it is"
+    assert state.units["a"].stop_cause == WHY, "the cause of the stop stays as it is"
     assert isinstance(state.units["a"].state, Stopped)
 
 

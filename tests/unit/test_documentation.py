@@ -153,7 +153,7 @@ def test_the_package_names_the_pythons_with_which_something_ran() -> None:
     assert named == ran
 
 
-def test_the_package_names_addresses_or_the_page_says_that_there_is_none() -> None:
+def test_the_package_has_addresses_or_the_page_states_that_it_has_none() -> None:
     package = ConfigParser()
     package.read(ROOT / "setup.cfg")
     has_address = bool({"url", "project_urls"} & package["metadata"].keys())

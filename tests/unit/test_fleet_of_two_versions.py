@@ -43,8 +43,8 @@ class Fleet(Cluster):
         self.beat(agent)
         return next(m for a, m in reversed(self.sent) if a == agent and isinstance(m, HeartbeatResponse))
 
-    def tell_capture(self, agent: str) -> None:
-        """Let the agent hear the leader, and its capture process hear the agent."""
+    def send_versions_to_capture(self, agent: str) -> None:
+        """Give the leader's answer to the agent, and what the agent passes on to its capture process."""
         answer = HeartbeatResponse(
             Header(REV, EPOCH), self.driver.now, LEASE, 1.0, oldest=self.answer(agent).oldest
         )
@@ -63,14 +63,14 @@ class Fleet(Cluster):
 
 def test_removed_rows_are_sent_once_every_agent_applies_them() -> None:
     fleet = Fleet(a="0.3.0", b="0.2.0")
-    fleet.tell_capture("a")
+    fleet.send_versions_to_capture("a")
     events, why = fleet.drop_partition()
     assert events == []
     assert "bank.t lost rows by a statement" in why
     assert "(agent b of version 0.2.0 cannot apply the removal alone: upgrade every agent)" in why
     fleet.up(Hello, "b", assignment=0, rev=0, incarnation="b-2")
     fleet.sync("b", "0.3.0")
-    fleet.tell_capture("a")
+    fleet.send_versions_to_capture("a")
     assert fleet.drop_partition() == (["p"], "")
 
 
@@ -83,21 +83,21 @@ def test_the_stop_of_a_removal_names_the_copy_as_its_remedy() -> None:
 
 def test_an_old_agent_that_joins_later_counts_from_its_first_message() -> None:
     fleet = Fleet(a="0.3.0")
-    fleet.tell_capture("a")
+    fleet.send_versions_to_capture("a")
     assert fleet.drop_partition()[0] == ["p"]
     fleet.greet("b")
     fleet.sync("b", "0.1.0")
-    fleet.tell_capture("a")
+    fleet.send_versions_to_capture("a")
     assert fleet.drop_partition()[0] == []
 
 
 def test_an_agent_that_has_not_reported_yet_changes_nothing_that_was_known() -> None:
     """A new leader hears the agents one after the other, and none while it cannot be reached."""
     fleet = Fleet(a="0.3.0")
-    fleet.tell_capture("a")
+    fleet.send_versions_to_capture("a")
     fleet.greet("b")
     assert fleet.answer("a").oldest is None
-    fleet.tell_capture("a")
+    fleet.send_versions_to_capture("a")
     assert fleet.drop_partition()[0] == ["p"]
 
 

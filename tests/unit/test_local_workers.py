@@ -333,7 +333,8 @@ def test_apply_units_share_a_process_that_comes_again(
 
 def test_slots_of_the_apply_process_are_known_while_it_runs(workers: Any, script: Any) -> None:
     script(
-        'say(kind="slots", open=1, wanted=2, short_s=30, failures={"h": "no room"}); next(lines); sys.exit(9)'
+        'say(kind="slots", open=1, configured=2, short_s=30, failures={"h": "no room"}); '
+        "next(lines); sys.exit(9)"
     )
     local, _ = workers
     with capture_logs() as logs:
@@ -341,7 +342,7 @@ def test_slots_of_the_apply_process_are_known_while_it_runs(workers: Any, script
         until(lambda: any(each["event"] == "slots missing" for each in logs))
     missing = [each for each in logs if each["event"] == "slots missing"]
     assert local.figures.get_slots() == SlotReport(1, 2, 30, None, {"h": "no room"})
-    assert [(each["open"], each["wanted"], each["log_level"]) for each in missing] == [(1, 2, "warning")]
+    assert [(each["open"], each["configured"], each["log_level"]) for each in missing] == [(1, 2, "warning")]
     local._apply._process.send_line("end")
     until(lambda: local.figures.get_slots() is None)
 

@@ -359,7 +359,7 @@ def test_agent_reports_what_its_processes_report() -> None:
         },
     )  # fmt: skip
     reported.record_status(status(applied=10, held=3, displaced=1, lanes=LANES, left=70))
-    reported.record_slots({"kind": "slots", "open": 2, "wanted": 4, "short_s": 30})
+    reported.record_slots({"kind": "slots", "open": 2, "configured": 4, "short_s": 30})
     reported.count_delivery_failure("b1")
     kept = Kept({"b1": 86_400.0}, {TOPIC: 604_800.0})
     held = (
@@ -414,7 +414,7 @@ def test_agent_reports_what_its_processes_report() -> None:
     assert removed == 1_790_000_000.5
     assert one(values, "rowlock_process_starts_total", kind="capture", source="b1") == 1
     assert one(values, "rowlock_slots", state="open") == 2
-    assert one(values, "rowlock_slots", state="wanted") == 4
+    assert one(values, "rowlock_slots", state="configured") == 4
     assert names(values) == {definition.name for definition in AGENT_METRICS}
 
 

@@ -1,4 +1,4 @@
-"""The page of statements on partitions is what the code decides, and each kind of target does what it says.
+"""The page of statements on partitions is what the code decides, and what each kind of target does.
 What the statements do on servers: tests/integration/test_statement_rows.py."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NOT_THERE = "UPGRADE PARTITIONING"
 DATABASES = [each for each in TARGETS if each.route.topic is None and not each.batches]
 
 
-def test_the_page_is_what_the_code_says() -> None:
+def test_the_page_is_what_the_code_decides() -> None:
     assert PAGE.read_text() == render(), (
         "run: python -m tools.docs.partition_statements > docs/reference/partition-statements.md"
     )
@@ -72,7 +72,7 @@ def fill(form: TargetForm) -> tuple[CopyBench, KeyedSource]:
 
 
 @pytest.mark.parametrize("form", DATABASES, ids=[each.name for each in DATABASES])
-def test_each_kind_of_database_does_what_the_page_says_after_rows_were_removed(form: TargetForm) -> None:
+def test_each_kind_of_database_handles_removed_rows_as_documented(form: TargetForm) -> None:
     bench, source = fill(form)
     outcome, at = form.decide("removes"), len(bench.topic)
     bench.write([source.remove_rows(0, 1, 7)])

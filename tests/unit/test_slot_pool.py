@@ -35,7 +35,7 @@ from tests.kits.slot_pool import Slots
 
 PLACE = ("r", "t")
 LIVING = -2
-"""Stands for the number of a process that runs."""
+"""The test replaces it by the number of a process that runs."""
 
 
 def serve(topic: str = "t", epoch: int = 7, **more: Any) -> ServeUnit:
@@ -199,8 +199,8 @@ def test_only_another_process_of_this_machine_is_killed(
     slots: Slots, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, number: int | None,
     started: float | None, machine: str,
 ) -> None:  # fmt: skip
-    """Number 0 would be the whole group of this process, and None stands for this process. `started`: another
-    process had the number then; None: it is the same one.
+    """Number 0 would be the whole group of this process; the test replaces None by this one's number.
+    `started`: another process had the number then; None: it is the same one.
     """
     pid = os.getpid() if number is None else process.pid if number == LIVING else number
     killed: list[tuple[int, int]] = []
@@ -221,7 +221,7 @@ def test_only_another_process_of_this_machine_is_killed(
 def test_a_lost_slot_of_another_machine_counts_as_running_for_a_while(
     slots: Slots, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It notices the loss of its stream a few seconds later. Nobody can see when its process ends."""
+    """It notices the loss of its stream a few seconds later. The apply process cannot see when it ends."""
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now)
     _, slot = slots.open(1, os.getpid(), "other", 1.0)

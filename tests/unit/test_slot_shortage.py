@@ -75,7 +75,7 @@ def test_a_usual_start_reports_no_missing_slot() -> None:
     lines.slots.note_failure("host-b", BAD)
     assert [lines.write(count, now) for now, count in ((100.0, 0), (105.0, 1), (129.0, 3))] == [[], [], []]
     assert lines.write(4, 129.5) == [
-        {"kind": "slots", "open": 4, "wanted": 4, "short_s": 0, "cores": None, "failures": {}}
+        {"kind": "slots", "open": 4, "configured": 4, "short_s": 0, "cores": None, "failures": {}}
     ]
 
 
@@ -145,11 +145,11 @@ def test_a_shortage_grows_older_until_the_process_ends() -> None:
     figures = ReportedFigures(clock=lambda: now[0])
     assert figures.get_slots() is None
     figures.record_slots(
-        {"kind": "slots", "open": 2, "wanted": 4, "short_s": 30, "failures": {"host-b": BAD}}
+        {"kind": "slots", "open": 2, "configured": 4, "short_s": 30, "failures": {"host-b": BAD}}
     )
     now[0] += 150.9
     assert figures.get_slots() == SlotReport(2, 4, 180, None, {"host-b": BAD})
-    figures.record_slots({"kind": "slots", "open": 4, "wanted": 4})
+    figures.record_slots({"kind": "slots", "open": 4, "configured": 4})
     now[0] += 10
     assert figures.get_slots() == SlotReport(4, 4)
     figures.forget_slots()
@@ -166,8 +166,8 @@ def test_a_shortage_grows_older_until_the_process_ends() -> None:
         (SlotReport(2, 4, 45, 2), f"2 of 4 on agent a1 for 45.0 s: Spark grants 2 cores. {OTHERS}"),
         (SlotReport(1, 2, 45), f"1 of 2 on agent a1 for 45.0 s: Spark names no reason. {OTHERS}"),
         (
-            SlotReport(0, 2, 45, 1, {"": "no executor", "h": "gone with code: 1.."}),
-            f"0 of 2 on agent a1 for 45.0 s: Spark grants 1 core; no executor; h: gone with code: 1. {OWN}",
+            SlotReport(0, 2, 45, 1, {"": "no executor", "h": "ended with code: 1.."}),
+            f"0 of 2 on agent a1 for 45.0 s: Spark grants 1 core; no executor; h: ended with code: 1. {OWN}",
         ),
     ],
 )
@@ -190,7 +190,13 @@ def read_rows(report: SlotReport | None) -> list[dict[str, Any]]:
 
 def test_slots_of_a_heartbeat_reach_rest_and_status(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (row,) = read_rows(SHORT)
-    assert row["slots"] == {"open": 2, "wanted": 4, "short_s": 180, "cores": 4, "failures": {"host-b": BAD}}
+    assert row["slots"] == {
+        "open": 2,
+        "configured": 4,
+        "short_s": 180,
+        "cores": 4,
+        "failures": {"host-b": BAD},
+    }
     slots = read_agent_slots([row])
     assert slots == (AgentSlotReport("a1", SHORT),)
     seen = Status(STATUS_FORMAT_VERSION, 0, slots=slots)

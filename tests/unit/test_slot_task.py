@@ -25,14 +25,14 @@ class StreamError(grpc.RpcError):  # type: ignore[misc]  # gRPC has no types
 
 
 @pytest.mark.parametrize(
-    ("code", "says"),
+    ("code", "expected"),
     [
         (grpc.StatusCode.UNAUTHENTICATED, ["is refused", "/token", "spark.executor_token_file"]),
         (grpc.StatusCode.UNAVAILABLE, ["10.0.0.1:7080 (timed out)", "spark.driver.channel_port"]),
     ],
 )
 def test_a_stream_that_ends_is_explained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: grpc.StatusCode, says: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: grpc.StatusCode, expected: list[str]
 ) -> None:
     def serve(*_: Any) -> None:
         raise StreamError(code)
@@ -46,7 +46,7 @@ def test_a_stream_that_ends_is_explained(
     task = SlotTask(1, "10.0.0.1:7080", b"", str(token), remote=True)
     with pytest.raises(RuntimeError) as caught:
         run_slot(task.list_fields(), collect_versions(), [])
-    assert all(word in str(caught.value) for word in ["the executor on node7", *says])
+    assert all(word in str(caught.value) for word in ["the executor on node7", *expected])
     assert "\n" not in str(caught.value)
 
 

@@ -57,7 +57,7 @@ def test_each_half_of_encryption_alone_is_refused(tmp_path: Path, options: str) 
 @pytest.mark.parametrize(
     "more", ["insecure: true", "options: {spark.authenticate: true, spark.ssl.rpc.enabled: true}", ENCRYPTED]
 )
-def test_a_cluster_is_used_with_encryption_or_if_the_user_says_so(tmp_path: Path, more: str) -> None:
+def test_a_cluster_is_used_with_encryption_or_with_insecure(tmp_path: Path, more: str) -> None:
     load(tmp_path, CLUSTER.replace(ENCRYPTED, more))
 
 
@@ -131,25 +131,25 @@ def test_an_executor_of_the_agents_version_is_used() -> None:
 @pytest.mark.parametrize("other", ["Python", "Spark", "rowlock"])
 def test_each_difference_is_named_with_the_host(other: str) -> None:
     versions = collect_versions()
-    said = explain_difference("host-b", versions, versions | {other: "9"})
+    difference = explain_difference("host-b", versions, versions | {other: "9"})
     seen = f"the executor on host-b has {other} 9 (the agent has {versions[other]})"
-    assert said == f"{seen}: {VERSION_REMEDIES[other]}"
+    assert difference == f"{seen}: {VERSION_REMEDIES[other]}"
 
 
 def test_an_executor_that_does_not_know_a_version_has_none() -> None:
     versions = collect_versions()
-    said = explain_difference("h", versions, {})
-    assert said is not None
-    assert said.startswith(
+    difference = explain_difference("h", versions, {})
+    assert difference is not None
+    assert difference.startswith(
         f"the executor on h has Python none (the agent has {versions['Python']}), Spark none"
     )
 
 
 def test_the_host_of_a_failed_task() -> None:
     lost = "Lost task 0.0 in stage 0.0 (TID 3) (10.77.0.3 executor 1): x.PythonException: y"
-    spark_says = [
+    trace = [
         f"org.apache.spark.SparkException: Task 0 failed 1 times, most recent failure: {lost}",
         "at z",
     ]
-    assert find_host(spark_says) == "10.77.0.3"
+    assert find_host(trace) == "10.77.0.3"
     assert find_host(["something else"]) == ""

@@ -1,4 +1,4 @@
-"""The archive for Spark's executors: what goes into it, for which hosts it is, and what a user is told."""
+"""The archive for Spark's executors: what goes into it, for which hosts it is, and the command's messages."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_requirements_are_followed_in_each_depth_and_sorted() -> None:
     assert select(("b>=1",), b, c, Distribution("a", "1")) == ["a", "b", "c"]
 
 
-def test_requirement_of_an_extra_counts_if_the_extra_is_wanted() -> None:
+def test_requirement_of_an_extra_counts_if_the_extra_is_requested() -> None:
     driver = Distribution("d", "1", ('d-binary; extra == "binary"', 'd-pool; extra == "pool"'))
     parts = driver, Distribution("d-binary", "1"), Distribution("d-pool", "1")
     assert select(("d[binary]",), *parts) == ["d", "d-binary"]
@@ -247,7 +247,7 @@ class FakeInstallation(importlib.metadata.Distribution):
     [
         (None, r"a 1: it was installed without a list of its files \(RECORD\).*virtual environment"),
         ("__editable__.a-1.pth,,\n", "a 1: it is an editable installation.*without --editable"),
-        ("a/gone.py,,\n", r"a: its installed file .*/a/gone\.py does not exist.*'a==1' --force-reinstall"),
+        ("a/lost.py,,\n", r"a: its installed file .*/a/lost\.py does not exist.*'a==1' --force-reinstall"),
     ],
     ids=["no list", "editable", "file is missing"],
 )
@@ -298,7 +298,7 @@ def test_command_prints_size_hosts_and_configuration(run: Callable[..., Result],
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--output", "gone/p.tar.gz"], "gone/p.tar.gz cannot be written: No such file or directory: name"),
+        (["--output", "none/p.tar.gz"], "none/p.tar.gz cannot be written: No such file or directory: name"),
         (["--output", "p.zip"], "p.zip: Spark unpacks an archive only if its name ends with .tar.gz or .tgz"),
         (["--python", "python3.2"], "--python python3.2: the files that are installed here are for python3."),
     ],

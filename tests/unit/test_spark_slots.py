@@ -1,4 +1,4 @@
-"""The queries of slots in Spark: a query that has ended leaves nothing behind, and another one follows."""
+"""The queries of slots in Spark: a query that has ended leaves no folder, and another one follows."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_failures_of_a_host_are_reported_while_its_slot_is_missing(
         slots.close()
     (line,) = out.getvalue().splitlines()
     assert json.loads(line) == {
-        "kind": "slots", "open": 0, "wanted": 1, "short_s": 40, "cores": 1,
+        "kind": "slots", "open": 0, "configured": 1, "short_s": 40, "cores": 1,
         "failures": {"host-b": "the task failed"},
     }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The versions of Spark: what setup.cfg, `check` and the start of Spark say of the installed PySpark."""
+"""The supported versions of Spark, in setup.cfg, `check` and at the start of Spark."""
 
 from __future__ import annotations
 

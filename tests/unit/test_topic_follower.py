@@ -154,7 +154,7 @@ def test_an_error_of_a_topic_concerns_that_topic(followed: Followed) -> None:
 
 @pytest.mark.parametrize("fatal", [KafkaException(KafkaError(KafkaError._FATAL)), ValueError("odd")])
 def test_a_reader_that_fails_gives_all_its_topics_back(followed: Followed, fatal: Exception) -> None:
-    """Also those that it was asked to follow meanwhile: nobody would read them."""
+    """Also those that it was asked to follow meanwhile: no consumer would read them."""
     followed.reader.follow_topic("t", 5, 1)
     until(lambda: Consumer.made and followed.consumer.assigned == {"t": 5}, what="the topic")
     broken = followed.consumer

@@ -131,23 +131,23 @@ def test_the_cause_that_a_slot_gives_is_its_sentence_alone() -> None:
 
 
 def test_the_cause_of_a_missing_rowlock_names_the_host_and_what_to_do() -> None:
-    says = [
+    trace = [
         "Job aborted: Lost task 0.0 in stage 0.0 (TID 0) (10.77.4.2 executor 1): x.SparkException: ",
         "Error from python worker:",
         "  /usr/bin/python3: Error while finding 'consumer.spark.daemon' (… No module named 'consumer')",
         "org.apache.spark.SparkException: EOFException occurred while reading the port number",
     ]
-    cause = find_cause(says)
+    cause = find_cause(trace)
     assert cause.startswith("rowlock is not installed for the Python of the executor on 10.77.4.2: ")
     assert "rowlock spark package" in cause
 
 
 def test_the_cause_of_a_lost_executor_is_the_reason_for_its_loss() -> None:
     reason = "ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: lost: x"
-    says = [
+    trace = [
         f"Job aborted due to stage failure: Lost task 0.0 (TID 0) (10.77.4.2 executor 1): {reason}",
         "Driver stacktrace:",
         "=== Streaming Query ===",
         "+- ~StreamingDataSourceV2ScanRelation[timestamp#5, value#6L] RatePerMicroBatch(rowsPerBatch=1)",
     ]
-    assert find_cause(says) == reason
+    assert find_cause(trace) == reason

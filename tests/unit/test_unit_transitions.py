@@ -69,7 +69,7 @@ class World:
         """The last assignment of each topic."""
         self.known = Counter[tuple[str, int]]()
         """The highest fencing token that an answer has named, by topic and assignment."""
-        self.told_to_end: set[tuple[str, int]] = set()
+        self.must_end: set[tuple[str, int]] = set()
         self.taken: set[tuple[str, int]] = set()
         self.fenced: set[tuple[str, int]] = set()
         self.ended = Counter[tuple[str, int]]()
@@ -108,7 +108,7 @@ class World:
                 assert self.placed[unit.topic] == epoch
                 self.running.append(effect)
             case PlaceUnit(unit, taken):
-                assert (unit.topic, unit.assignment) not in self.told_to_end, "not once it is to end"
+                assert (unit.topic, unit.assignment) not in self.must_end, "not once it is to end"
                 assert unit.topic not in self.placed
                 assert not self.find_running(unit), "no operation works on it"
                 self.placed[unit.topic] = taken.epoch
@@ -119,7 +119,7 @@ class World:
                 assert any(
                     isinstance(each, TakeOver) for each in self.find_running(UnitRef(topic, "s", assignment))
                 )
-                self.told_to_end.add(place)
+                self.must_end.add(place)
             case ReportEvent(topic, _, assignment, what) if what is WorkerEnded:
                 place = topic, assignment
                 self.ended[place] += 1
@@ -138,11 +138,11 @@ class World:
         if isinstance(effect, TakeOver | FenceUnit):
             assert effect.above == self.known[place], "higher than every known token"
         if isinstance(effect, TakeOver):
-            assert place not in self.told_to_end
+            assert place not in self.must_end
             self.taken.add(place)
         if isinstance(effect, FenceUnit):
             assert place not in self.fenced
-            self.told_to_end.add(place)
+            self.must_end.add(place)
 
     def find_running(self, unit: UnitRef) -> list[Operation]:
         """Return the unit's operations, but for checks of its table."""
@@ -172,7 +172,7 @@ class World:
         return self.remove(topic)
 
     def remove(self, topic: str) -> None:
-        self.told_to_end.add((topic, self.current[topic]))
+        self.must_end.add((topic, self.current[topic]))
         self.step(RemoveUnit(topic, self.current[topic]))
 
     def answer(self) -> None:
@@ -303,7 +303,7 @@ def _take_over_without_withdrawal(
     return after, [each for each in effects if not isinstance(each, WithdrawUnit)]
 
 
-def _place_when_told_to_end(unit: LocalUnit, state: Aborting, event: LocalUnitEvent) -> UnitStep:
+def _place_ending_unit(unit: LocalUnit, state: Aborting, event: LocalUnitEvent) -> UnitStep:
     if isinstance(event, UnitTakenOver):
         return replace(unit, epoch=event.epoch, state=Applying()), [PlaceUnit(unit.ref, event)]
     return STEP_ABORTING(unit, state, event)
@@ -345,7 +345,7 @@ END, RECORD_FAILURE = transitions._end_unit, transitions._record_failure
 TWINS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "a unit is fenced before it is withdrawn": (transitions, "_step_applying", _fence_before_withdrawal),
     "a lost unit is not withdrawn": (transitions, "_step_applying", _take_over_without_withdrawal),
-    "a unit is placed though it is to end": (transitions, "_step_aborting", _place_when_told_to_end),
+    "a unit is placed though it is to end": (transitions, "_step_aborting", _place_ending_unit),
     "a unit is fenced while it is taken over": (transitions, "_step_takeover", _fence_while_taken_over),
     "a failed unit ends unfenced": (transitions, "_step_takeover", _end_unfenced),
     "the end is reported twice": (transitions, "_end_unit", _report_end_twice),

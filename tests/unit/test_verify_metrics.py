@@ -65,7 +65,7 @@ def test_a_run_for_one_table_keeps_the_others(tmp_path: Path) -> None:
     ]
 
 
-def test_a_run_for_everything_drops_tables_that_are_gone(tmp_path: Path) -> None:
+def test_a_run_for_everything_drops_tables_that_were_removed(tmp_path: Path) -> None:
     file = tmp_path / "rowlock.prom"
     record(file, NOW, result(), result(OTHER, 3))
     assert not any("b2" in line for line in record(file, NOW, tables=[PAIR]))
