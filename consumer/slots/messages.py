@@ -127,7 +127,17 @@ class ServerUnreachable(msgspec.Struct, frozen=True, tag="unreachable"):
     error: str = msgspec.field(name="error")
 
 
-SlotAnswer = SlotOpened | UnitReleased | SlotReports | ServerUnreachable
+class PipelineRefused(msgspec.Struct, frozen=True, tag="refused"):
+    """The slot serves no unit of a pipeline, because its host lacks a secret that executors read themselves.
+
+    It releases the pipeline's units that it gets until the next UsePipeline.
+    """
+
+    run: str = msgspec.field(name="run")
+    error: str = msgspec.field(name="error")
+
+
+SlotAnswer = SlotOpened | UnitReleased | SlotReports | ServerUnreachable | PipelineRefused
 
 _ENCODE = msgspec.msgpack.Encoder().encode
 _DECODE_COMMAND = msgspec.msgpack.Decoder(SlotCommand).decode

@@ -6,7 +6,8 @@ one may be lost, or wait for ever for a statement, and what it still writes is r
 
 Units are in the apply process's own slot only while no other one is open, or if it alone may serve them.
 A slot that cannot reach a server, because its host is cut off from it, serves no unit for a while. If no slot
-can reach it, the server is away, and no unit moves.
+can reach it, the server is away, and no unit moves. A slot whose host lacks the secrets of a pipeline serves
+no unit of that pipeline for a while; if all of them do, the own slot serves it.
 """
 
 from __future__ import annotations
@@ -97,6 +98,8 @@ class SlotPlan:
     _units: dict[UnitPlace, _PlannedUnit] = field(default_factory=dict)
     _cut_off: set[int] = field(default_factory=set)
     """The slots that cannot reach a server, while others can."""
+    _refused: set[tuple[int, str]] = field(default_factory=set)
+    """(slot, run) of the pipelines whose secrets the slot's host lacks."""
     _homeless: dict[UnitPlace, None] = field(default_factory=dict)
     """The units that are to be served and that no slot has."""
 
@@ -125,14 +128,26 @@ class SlotPlan:
             self._cut_off.clear()
         return self._balance_units()
 
+    def refuse_pipeline(self, slot: int, run: str) -> list[PlanEffect]:
+        """Move the units of a pipeline whose secrets a slot's host lacks to the others."""
+        self._refused.add((slot, run))
+        return self._release_all(place for place in self.list_units(slot) if place[0] == run)
+
     def end_trouble(self, slot: int) -> list[PlanEffect]:
-        """Let a slot serve units again."""
+        """Let a slot that had a trouble serve all units again."""
+        if slot not in self._cut_off and all(each != slot for each, _ in self._refused):
+            return []
         self._cut_off.discard(slot)
+        self._forget_refusals(slot)
         return self._balance_units()
+
+    def _forget_refusals(self, slot: int) -> None:
+        self._refused = {each for each in self._refused if each[0] != slot}
 
     def lose_slot(self, slot: int) -> list[PlanEffect]:
         """Take the units away from a slot whose stream has ended."""
         out: list[PlanEffect] = []
+        self._forget_refusals(slot)
         self._cut_off.discard(slot)
         if self._cut_off >= self._slots.keys() - {self.own, slot}:
             self._cut_off.clear()
@@ -218,7 +233,7 @@ class SlotPlan:
 
     def _list_candidates(self, serve: ServeUnit) -> list[int]:
         """Return the slots that may serve a unit."""
-        homes = self._list_homes()
+        homes = [slot for slot in self._list_homes() if (slot, serve.run) not in self._refused]
         if serve.only_here or not homes:
             return [self.own] if self.own in self._slots else []
         return homes
@@ -249,15 +264,16 @@ class SlotPlan:
         homes = {slot: self._slots[slot] for slot in self._list_homes()}
         if not homes:
             return []
-        others = [units for slot, units in self._slots.items() if slot not in homes]
-        movable = [place for units in others for place in sorted(units) if self._is_movable(place)]
+        others = [(slot, place) for slot in self._slots.keys() - homes for place in self.list_units(slot)]
+        movable = [place for slot, place in sorted(others) if self._is_misplaced(slot, place)]
         share = -(-(len(movable) + sum(map(len, homes.values()))) // len(homes))
         surplus = [place for units in homes.values() for place in sorted(units)[share:]]
         return self._release_all([*movable, *surplus])
 
-    def _is_movable(self, place: UnitPlace) -> bool:
+    def _is_misplaced(self, slot: int, place: UnitPlace) -> bool:
+        """Return whether a slot has a unit that another one should have."""
         serve = self._units[place].serve
-        return serve is not None and not serve.only_here
+        return serve is not None and slot not in self._list_candidates(serve)
 
     def _release_all(self, places: Iterable[UnitPlace]) -> list[PlanEffect]:
         return [effect for place in places for effect in self._release(place, self._units[place])]

@@ -23,6 +23,7 @@ from consumer.attempt.reports import Report
 from consumer.slots.messages import (
     CloseSlot,
     ForgetPipeline,
+    PipelineRefused,
     ServerUnreachable,
     ServeUnit,
     SlotAnswer,
@@ -68,8 +69,9 @@ class PipelineListener(Protocol):
 REMOTE_END_S = 10.0
 """Seconds after the loss of its stream for which a slot on another machine counts as running: it notices the
 loss within three seconds, and the attempt under way ends with its next step."""
-UNREACHABLE_BACKOFF = Backoff(first=15.0, longest=300.0, quiet=900.0)
-"""For how long a slot that cannot reach a server serves no unit."""
+SLOT_RETRY_BACKOFF = Backoff(first=15.0, longest=300.0, quiet=900.0)
+"""For how long a slot that cannot reach a server serves no unit, and one that lacks a secret none of its
+pipeline."""
 CLOSE_S = 5.0
 """Longest wait in seconds for the end of the slots in Spark's tasks, which have no unit any more."""
 
@@ -80,11 +82,12 @@ class _Slot:
     opened: SlotOpened
     known: set[str] = field(default_factory=set)
     """The runs of pipelines of which it has the settings."""
-    trouble: Backoff = UNREACHABLE_BACKOFF
-    """Until when it gets no units, because it could not reach a server."""
+    trouble: Backoff = SLOT_RETRY_BACKOFF
+    """Until when it gets no units, or none of a pipeline, because it could not reach a server or lacks a
+    secret."""
 
     def record_trouble(self, now: float) -> None:
-        """Record that it could not reach a server."""
+        """Record that it could not reach a server, or lacks a secret."""
         self.trouble = self.trouble.with_failure(now)
 
 
@@ -143,9 +146,8 @@ class SlotPool:
         with self._mutex:
             del self._pipelines[run]
             for slot in self._slots.values():
-                if run in slot.known:
-                    slot.known.discard(run)
-                    slot.link.send_command(ForgetPipeline(run))
+                slot.known.discard(run)
+                slot.link.send_command(ForgetPipeline(run))
 
     def serve_unit(self, unit: ServeUnit) -> None:
         """Let a slot apply the unit, which has been taken over."""
@@ -239,6 +241,8 @@ class SlotPool:
                             self._carry_out(self._plan.record_left(number, (run, report.topic), report.left))
                 case ServerUnreachable(error):
                     self._begin_trouble(number, self._slots[number], error)
+                case PipelineRefused(run, error):
+                    self._refuse_pipeline(number, self._slots[number], run, error)
                 case SlotOpened():
                     log.error("slot opened its stream twice", slot=answer.number)
 
@@ -253,8 +257,19 @@ class SlotPool:
         )  # fmt: skip
         self._carry_out(self._plan.begin_trouble(number))
 
+    def _refuse_pipeline(self, number: int, slot: _Slot, run: str, error: str) -> None:
+        slot.known.discard(run)  # the next unit brings the settings again
+        now = time.monotonic()
+        if now >= slot.trouble.next_at:
+            slot.record_trouble(now)
+        log.warning(
+            "slot cannot serve a pipeline", slot=slot.opened.number, host=slot.opened.host, error=error,
+            retry_in_s=round(slot.trouble.next_at - now),
+        )  # fmt: skip
+        self._carry_out(self._plan.refuse_pipeline(number, run))
+
     def end_troubles(self) -> None:
-        """Give units to slots again that could not reach a server for a while. Called every second or so."""
+        """Give units to slots again that could not serve them for a while. Called every second or so."""
         now = time.monotonic()
         with self._mutex:
             for number, slot in self._slots.items():

@@ -6,6 +6,7 @@ The same code runs in a task of Spark and in the apply process. Decisions are in
 from __future__ import annotations
 
 import itertools
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -21,6 +22,7 @@ from consumer.slots.faults import fault_ends_process
 from consumer.slots.messages import (
     CloseSlot,
     ForgetPipeline,
+    PipelineRefused,
     ReleaseUnit,
     ServerUnreachable,
     ServeUnit,
@@ -33,6 +35,7 @@ from consumer.slots.pipeline import PipelineSettings, decode_pipeline
 from consumer.slots.report_outbox import ReportOutbox
 from consumer.slots.schedule import FollowTopic, LeaveTopic, SlotEffect, SlotSchedule, Turn
 from consumer.slots.served_pipeline import ServedPipeline
+from schemas.config.errors import ConfigErrors
 
 log = structlog.get_logger(__name__)
 
@@ -73,7 +76,7 @@ class SlotRunner:
         """Carry out a command of the apply process. Commands come from one thread."""
         match command:
             case UsePipeline(run, settings):
-                self._use_pipeline(run, decode_pipeline(settings, self._scratch))
+                self._read_settings(run, settings)
             case ForgetPipeline(run):
                 with self._changed:
                     self._forgotten.add(run)
@@ -87,6 +90,16 @@ class SlotRunner:
                 with self._changed:
                     for unit in self._schedule.units:
                         self._carry_out(self._schedule.release_unit(unit.place))
+
+    def _read_settings(self, run: str, raw: bytes) -> None:
+        """Use the settings of a pipeline, or refuse it if this host lacks a secret."""
+        try:
+            settings = decode_pipeline(raw, self._scratch)
+        except ConfigErrors as error:
+            why = f"the executor on {socket.gethostname()} lacks a secret: {'; '.join(error.lines)}"
+            self._answer(PipelineRefused(run, why))
+        else:
+            self._use_pipeline(run, settings)
 
     def _use_pipeline(self, run: str, settings: PipelineSettings) -> None:
         """Serve units of a pipeline, or use other secrets of one that is known."""
@@ -118,8 +131,14 @@ class SlotRunner:
             pipeline.close()
 
     def _serve_unit(self, serve: ServeUnit) -> None:
+        pipeline = self._pipelines.get(serve.run)
+        if pipeline is None:  # it is refused
+            self._outbox.put_release(
+                UnitReleased(serve.run, serve.topic, serve.epoch, serve.offset, serve.end, serve.trial)
+            )
+            return
         with self._changed:
-            interval_s = self._pipelines[serve.run].settings.commit_every
+            interval_s = pipeline.settings.commit_every
             self._carry_out(self._schedule.add_unit(serve, time.monotonic(), interval_s))
             self._wake_thread()
 

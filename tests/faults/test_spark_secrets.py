@@ -23,6 +23,10 @@ from tests.servers.traffic import TrafficCapture
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 USER = "slots"
+PLACES = "event log", "page", "work folder", "environ", "cmdline"
+"""Where a search finds a marker that is put everywhere, if Spark's connections are encrypted."""
+WAIT_S = 5.0
+"""The longest time that a table may wait while a host lacks a password."""
 
 
 class Broker(SecureKafka):
@@ -148,15 +152,14 @@ def test_no_password_leaves_the_channel(
         encrypted=encrypted, configure=configure,
     ) as system:  # fmt: skip
         found = site.find(system)
-    assert {name for _, name in found} == {"marker"}
-    places = {"event log", "page", "work folder", "environ", "cmdline"}
-    assert {place for place, _ in found} == (places if encrypted else {*places, "traffic"})
+    places = PLACES if encrypted else (*PLACES, "traffic")
+    assert found == {(place, "marker") for place in places}
 
 
 def test_executors_read_a_password_that_is_sent_nowhere(
     mariadb: MariaDB, postgres: PostgreSQL, kafka: Kafka, package: Path, tmp_path: Path
 ) -> None:
-    """A host that lacks the file is named, and the other applies everything."""
+    """A host that lacks the file is named, and costs its own slot alone, which stays open."""
     if postgres.home is None:
         pytest.skip("the server is not ours")
     site = Site(tmp_path)
@@ -177,13 +180,20 @@ def test_executors_read_a_password_that_is_sent_nowhere(
         secrets="executor",
     ) as system:  # fmt: skip
         found = site.find(system)
-        assert {name for _, name in found} == {"marker"}
+        assert found == {(place, "marker") for place in PLACES}
         bare = system.cluster.add_host(build_host(token))
         system.cluster.hosts[0].close()
 
-        def is_named() -> bool:
-            texts = [str(line.get("error", "")) for line in system.read_log()]
-            return any(bare.name in text and str(password) in text for text in texts)
+        def list_refusals() -> list[str]:
+            lines = system.read_log()
+            return [line["error"] for line in lines if line["event"] == "slot cannot serve a pipeline"]
 
-        system.run.until(is_named, "the host without the password is named", 120)
-        system.under_load(lambda: None, seed=2)
+        def await_refusals(count: int) -> None:
+            system.run.until(lambda: len(list_refusals()) >= count, f"{count} refusals", 120)
+
+        await_refusals(1)
+        assert f"the executor on {bare.name} lacks a secret: " in list_refusals()[0]
+        assert f"cannot read {password}: No such file or directory" in list_refusals()[0]
+        waited = system.measure(lambda: await_refusals(2), seed=2)
+        assert waited < WAIT_S
+        assert system.list_open_hosts() == ["host2", bare.name]

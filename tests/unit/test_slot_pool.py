@@ -20,6 +20,7 @@ from consumer.slots import pool as pools
 from consumer.slots.messages import (
     CloseSlot,
     ForgetPipeline,
+    PipelineRefused,
     ReleaseUnit,
     ServerUnreachable,
     ServeUnit,
@@ -29,7 +30,7 @@ from consumer.slots.messages import (
     identify_machine,
 )
 from consumer.slots.plan import LAG_EVENTS
-from consumer.slots.pool import OWN, REMOTE_END_S, UNREACHABLE_BACKOFF
+from consumer.slots.pool import OWN, REMOTE_END_S, SLOT_RETRY_BACKOFF
 from tests.kits.apply import until
 from tests.kits.slot_pool import Slots
 
@@ -243,14 +244,14 @@ def test_the_own_slot_is_never_killed(slots: Slots, monkeypatch: pytest.MonkeyPa
     slots.pool.kill_holder(PLACE)
 
 
-def test_a_forgotten_pipeline_is_closed_in_the_slots_that_know_it(slots: Slots) -> None:
+def test_a_forgotten_pipeline_is_closed_in_every_slot(slots: Slots) -> None:
     link, _ = slots.open(1)
     slots.pool.serve_unit(serve())
     slots.pool.withdraw_unit(PLACE)
     slots.pool.take_answer(1, released())
     link.take()
     slots.pool.forget_pipeline("r")
-    assert (link.take(), slots.own.take()) == ([ForgetPipeline("r")], [])
+    assert (link.take(), slots.own.take()) == ([ForgetPipeline("r")], [ForgetPipeline("r")])
     slots.pool.take_answer(1, SlotReports("r", [Report("t", "ok", 7, 12)]))
     assert slots.listener.reports == []
 
@@ -273,12 +274,39 @@ def test_a_slot_that_cannot_reach_a_server_serves_no_unit_for_a_while(
     assert [type(command) for command in second.take()] == [UsePipeline, ServeUnit]
     slots.pool.serve_unit(serve("u"))
     assert second.take() == [serve("u")]
-    now += UNREACHABLE_BACKOFF.first - 1
+    now += SLOT_RETRY_BACKOFF.first - 1
     slots.pool.end_troubles()
     assert second.take() == []
     now += 1
     slots.pool.end_troubles()
     assert second.take() == [ReleaseUnit("r", "u")]
+
+
+def test_a_slot_that_lacks_a_secret_gets_the_settings_again_after_a_while(
+    slots: Slots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(pools.time, "monotonic", lambda: now)
+    (first, one), (second, _) = slots.open(1), slots.open(2)
+    slots.pool.serve_unit(serve())
+    first.take()
+    with capture_logs() as logs:
+        slots.pool.take_answer(one, PipelineRefused("r", "no file"))
+    assert [(line["event"], line["host"], line["error"], line["retry_in_s"]) for line in logs] == [
+        ("slot cannot serve a pipeline", "h", "no file", 15)
+    ]
+    assert first.take() == [ReleaseUnit("r", "t")]
+    slots.pool.take_answer(one, released())
+    assert [type(command) for command in second.take()] == [UsePipeline, ServeUnit]
+    slots.pool.serve_unit(serve("u"))
+    now += SLOT_RETRY_BACKOFF.first
+    slots.pool.end_troubles()
+    slots.pool.take_answer(2, released("u"))
+    assert [type(command) for command in first.take()] == [UsePipeline, ServeUnit]
+    with capture_logs() as logs:
+        slots.pool.take_answer(one, PipelineRefused("r", "no file"))
+        slots.pool.take_answer(one, PipelineRefused("q", "nor this one"))
+    assert [line["retry_in_s"] for line in logs] == [30, 30]
 
 
 def test_the_end_closes_every_slot(slots: Slots) -> None:

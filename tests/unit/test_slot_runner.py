@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import queue
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from consumer.slots.faults import FAULT_EXIT_CODE
 from consumer.slots.messages import (
     CloseSlot,
     ForgetPipeline,
+    PipelineRefused,
     ReleaseUnit,
     ServerUnreachable,
     ServeUnit,
@@ -32,6 +34,7 @@ from consumer.slots.messages import (
 from consumer.slots.report_outbox import ReportOutbox
 from consumer.slots.runner import MAX_THREADS, SlotRunner
 from consumer.slots.schedule import Turn
+from schemas.config.errors import ConfigErrors, ConfigProblem
 from tests.kits.waiting import until
 
 LONG_S = 60.0
@@ -103,9 +106,9 @@ class Slot:
         self.runner = SlotRunner(self.answers.put)
         self.use("first password")
 
-    def use(self, target: str) -> None:
+    def use(self, target: str, run: str = "r") -> None:
         settings = SimpleNamespace(target=target, commit_every=0.0)
-        self.runner.handle_command(UsePipeline("r", pickle.dumps(settings)))
+        self.runner.handle_command(UsePipeline(run, pickle.dumps(settings)))
 
     @property
     def pipeline(self) -> Pipeline:
@@ -245,6 +248,48 @@ def test_the_end_waits_for_attempts_and_releases_everything(slot: Slot) -> None:
     assert {slot.next(UnitReleased).topic for _ in range(2)} == {"t", "u"}
     assert slot.pipeline.closed.is_set()
     assert all(each.closed.is_set() for each in slot.pipeline.connections)
+
+
+def test_a_pipeline_is_refused_until_its_secrets_are_here(
+    slot: Slot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_raw: bytes, _scratch: object) -> None:
+        problem = ConfigProblem(3, "targets.hq.password_file", "cannot read /hq: No such file", "give a file")
+        raise ConfigErrors("rowlock.yaml", [problem])
+
+    def serve() -> None:
+        slot.runner.handle_command(ServeUnit("q", "t", "s", 1, "id", 7, 9, 11, trial=True))
+
+    decode = module.decode_pipeline
+    monkeypatch.setattr(module, "decode_pipeline", fail)
+    slot.use("password", run="q")
+    assert slot.next(PipelineRefused) == PipelineRefused(
+        "q",
+        f"the executor on {socket.gethostname()} lacks a secret: rowlock.yaml:3: targets.hq.password_file: "
+        "cannot read /hq: No such file; give a file",
+    )
+    serve()
+    assert slot.answers.get(timeout=LONG_S) == UnitReleased("q", "t", 7, 9, 11, trial=True)
+    slot.serve("u")
+    assert slot.next(SlotReports).reports[0].topic == "u", "the other pipeline goes on"
+    monkeypatch.setattr(module, "decode_pipeline", decode)
+    slot.use("password", run="q")
+    serve()
+    assert slot.next(SlotReports).run == "q"
+
+
+def test_a_pipeline_continues_with_its_old_secrets_if_the_new_ones_are_missing(
+    slot: Slot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_raw: bytes, _scratch: object) -> None:
+        raise ConfigErrors("rowlock.yaml", [])
+
+    monkeypatch.setattr(module, "decode_pipeline", fail)
+    slot.use("second password")
+    assert slot.next(PipelineRefused).run == "r"
+    slot.serve("t")
+    slot.next(SlotReports)
+    assert slot.pipeline.targets == ["first password"]
 
 
 def test_a_server_that_cannot_be_reached_is_reported(slot: Slot) -> None:

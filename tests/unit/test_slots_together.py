@@ -22,6 +22,7 @@ from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
 from consumer.slots import plan as plans
 from consumer.slots.messages import (
+    PipelineRefused,
     ReleaseUnit,
     ServeUnit,
     SlotCommand,
@@ -90,17 +91,19 @@ class Running:
 
 @dataclass
 class Slot:
-    """A slot; `connected` is False once its stream is cut, `noticed` True once it knows."""
+    """A slot; `connected` is False once its stream is cut, `noticed` True once it knows. `has_secrets`: of
+    the pipeline."""
 
     schedule: SlotSchedule = field(default_factory=SlotSchedule)
     commands: deque[bytes] = field(default_factory=deque)
-    answers: deque[UnitReleased | Report] = field(default_factory=deque)
+    answers: deque[PipelineRefused | UnitReleased | Report] = field(default_factory=deque)
     running: list[Running] = field(default_factory=list)
     followed: dict[UnitPlace, tuple[int, int]] = field(default_factory=dict)
     """Place → (number, next offset)."""
     released: set[tuple[UnitPlace, int]] = field(default_factory=set)
     connected: bool = True
     noticed: bool = False
+    has_secrets: bool = True
 
 
 class World:
@@ -182,6 +185,10 @@ class World:
             return
         command: SlotCommand = decode_slot_command(slot.commands.popleft())
         match command:
+            case ServeUnit() if not slot.has_secrets:
+                slot.answers.append(PipelineRefused("r", "no file"))
+                where = command.offset, command.end
+                slot.answers.append(UnitReleased("r", command.topic, command.epoch, *where, command.trial))
             case ServeUnit():
                 slot.released.discard((command.place, command.epoch))
                 self.carry_out(slot, slot.schedule.add_unit(command, self.now))
@@ -241,10 +248,16 @@ class World:
         answer = slot.answers.popleft()
         if isinstance(answer, UnitReleased):
             self.plan_effects(self.plan.record_release(number, answer))
+        elif isinstance(answer, PipelineRefused):
+            self.plan_effects(self.plan.refuse_pipeline(number, answer.run))
         else:
             self.do(AttemptsReported([answer]))
             left = self.rng.choice([0, 0, plans.LAG_EVENTS + 1])
             self.plan_effects(self.plan.record_left(number, ("r", answer.topic), left))
+
+    def lose_secrets(self, number: int) -> None:
+        """Let a slot's host lack the secrets of the pipeline, or have them again."""
+        self.slots[number].has_secrets = number == OWN or not self.slots[number].has_secrets
 
     def notice(self, slot: Slot) -> None:
         """The slot finds its stream broken: it begins nothing more."""
@@ -272,7 +285,7 @@ class World:
             actions = [
                 self.cut, self.open_slot, lambda: self.notice(slot) if slot in self.lost else None,
                 lambda: self.plan_effects(self.plan.begin_trouble(number)),
-                lambda: self.plan_effects(self.plan.end_trouble(number)),
+                lambda: self.plan_effects(self.plan.end_trouble(number)), lambda: self.lose_secrets(number),
             ]  # fmt: skip
         rng.choice(actions)()
         for each in (*self.slots.values(), *self.lost):
@@ -323,9 +336,11 @@ class World:
         self.trouble = False
         for slot in self.lost:
             self.notice(slot)
-        for number in list(self.slots):
-            self.plan_effects(self.plan.end_trouble(number))
+        for slot in self.slots.values():
+            slot.has_secrets = True
         for _ in range(80):
+            for number in list(self.slots):
+                self.plan_effects(self.plan.end_trouble(number))
             while self.asked:
                 self.answer()
             for slot in (*self.slots.values(), *self.lost):
@@ -414,12 +429,23 @@ def _lose_silently(plan: SlotPlan, slot: int) -> list[PlanEffect]:
     return []
 
 
+def _forget_refused(plan: SlotPlan, slot: int, run: str) -> list[PlanEffect]:
+    """The plan's refusal, but the units count as released already."""
+    for place in plan.list_units(slot):
+        plan._slots[slot].discard(place)
+        plan._units[place].take_away()
+        plan._keep_or_forget(place, plan._units[place])
+    plan._refused.add((slot, run))
+    return plan._place_homeless()
+
+
 BROKEN: dict[str, tuple[object, str, Callable[..., object]]] = {
     "a lost slot's units are placed at once": (SlotPlan, "lose_slot", _place_after_loss),
     "a release is not awaited": (SlotPlan, "_release", _release_at_once),
     "a running attempt is not awaited": (SlotSchedule, "release_unit", _answer_at_once),
     "a move skips what is left": (plans, "_continue_after", _count_failed_release),
     "a lost slot's units are not taken over": (SlotPlan, "lose_slot", _lose_silently),
+    "a slot that lacks a secret is not waited for": (SlotPlan, "refuse_pipeline", _forget_refused),
 }
 
 
