@@ -84,10 +84,7 @@ class Orders:
 def main(arguments: list[str] | None = None) -> int:
     """Run the unit and return the exit code."""
     options = _build_parser().parse_args(arguments)
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    _configure_log()
     _spare_the_collector()
     orders = Orders()
     with on_stop_signals(lambda _signal: orders.end()):
@@ -161,6 +158,24 @@ def _spare_the_collector() -> None:
     """
     gc.freeze()
     gc.set_threshold(200_000, 50, 100)
+
+
+def _configure_log() -> None:
+    """Write the log to stderr, in the form that the agent has chosen if it has started this process."""
+    if not structlog.is_configured():
+        # structlog's default prints the variables of every frame, and passwords among them
+        plain = structlog.dev.plain_traceback
+        structlog.configure(
+            processors=[
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                structlog.dev.ConsoleRenderer(colors=False, exception_formatter=plain),
+            ]
+        )
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
 
 
 def _build_parser() -> argparse.ArgumentParser:

@@ -95,3 +95,30 @@ def test_an_error_that_psycopg_ignores_is_no_line(logger: str, text: str, is_log
     with capture_logs() as logs:
         StructlogHandler().handle(logging.makeLogRecord({"name": logger, "msg": text, "levelno": 30}))
     assert [line["event"] for line in logs] == [text] * is_logged
+
+
+@pytest.mark.parametrize(
+    "configure",
+    [
+        "from producer.main import _configure_log; _configure_log()",
+        "from consumer.logs import log_to_stderr; log_to_stderr()",
+        "from rowlock.processes.log import configure_logging; configure_logging()",
+    ],
+)
+def test_a_traceback_shows_no_variables(configure: str) -> None:
+    """structlog's default shows those of every frame, where rich is installed."""
+    script = f"""
+import structlog
+{configure}
+def connect(password):
+    raise ValueError("no route")
+try:
+    connect("top" + "secret")
+except ValueError as error:
+    structlog.get_logger("capture").critical("process ends", exc_info=error)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "no route" in ended.stderr
+    assert "topsecret" not in ended.stderr
