@@ -190,7 +190,8 @@ def _place_unit(unit: LocalUnit, state: TakingOver, event: UnitTakenOver, now: f
         unit = replace(unit, checked_at=now)
     if event.offset + 1 >= event.end:  # otherwise the same error would be logged again
         unit = replace(unit, last_logged_cause=None)
-    return unit.enter(Applying()), [PlaceUnit(unit.ref, event)]
+    tried_with = NOT_PROBED if state.stop is None else state.stop.tried_with
+    return unit.enter(Applying(tried_with=tried_with)), [PlaceUnit(unit.ref, event)]
 
 
 def _end_failed_takeover(unit: LocalUnit, state: TakingOver, event: OperationFailed, now: float) -> UnitStep:
@@ -209,12 +210,16 @@ def _step_applying(unit: LocalUnit, state: Applying, event: LocalUnitEvent, now:
         unit = _record_figures(unit, event)
     match event:
         case Report(state="waiting"):
-            return unit.enter(Applying(event.message)), []
+            return unit.enter(replace(state, lock_wait=event.message)), []
         case Report(state="ok"):
-            cause = None if event.applied else unit.last_logged_cause
-            return replace(unit, state=Applying(), last_logged_cause=cause), []
+            if event.applied:
+                return replace(unit, state=Applying(), last_logged_cause=None), []
+            return unit.enter(replace(state, lock_wait="")), []
         case Report(state="stopped"):
-            unit, logged = _stop_unit(unit, event.message, event.copy, now)
+            # A retry that stops again without progress is repeated only after a change.
+            is_same = not event.applied and event.message == unit.last_logged_cause
+            tried_with = state.tried_with if is_same else NOT_PROBED
+            unit, logged = _stop_unit(unit, event.message, event.copy, now, tried_with)
             return unit, logged + withdraw
         case TableChecked(why=str() as why):
             unit, logged = _stop_unit(unit, why, None, now)

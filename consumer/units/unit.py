@@ -57,6 +57,8 @@ class Applying(Struct, frozen=True):
 
     lock_wait: str = ""
     """See TakingOver."""
+    tried_with: str | None = NOT_PROBED
+    """See UnitStop, while a retry of a stopped unit has applied nothing."""
 
 
 class Stopped(Struct, frozen=True):

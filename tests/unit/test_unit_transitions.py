@@ -47,7 +47,16 @@ from consumer.units.messages import (
     WithdrawUnit,
 )
 from consumer.units.transitions import LocalUnitEvent, UnitStep
-from consumer.units.unit import Aborting, Applying, Fencing, LocalUnit, Stopped, TakingOver, UnitRef
+from consumer.units.unit import (
+    NOT_PROBED,
+    Aborting,
+    Applying,
+    Fencing,
+    LocalUnit,
+    Stopped,
+    TakingOver,
+    UnitRef,
+)
 from schemas.units import WorkerEnded
 from tools.docs.unit_life import ENDED, TransitionRow, fill_page, read_rows
 
@@ -394,6 +403,35 @@ def test_a_stop_after_an_applied_unit_is_a_new_one() -> None:
     assert isinstance(unit.state, Stopped)
     unit = step_one(unit, StoppedProbed("a", 1, "x", "id", begun=True))
     assert isinstance(unit.state, TakingOver), "a copy has begun: it continues at once"
+
+
+def play_retries(probes: list[str]) -> list[int]:
+    """Return after which probes a unit is retried that stops each time with the same cause."""
+    unit, retried = step_one(LocalUnit(REF, Applying(), epoch=7), STOP_REPORT), []
+    for number, seen in enumerate(probes):
+        unit = step_one(unit, StoppedProbed("a", 1, seen, "id"))
+        if isinstance(unit.state, TakingOver):
+            retried.append(number)
+            unit = step_one(unit, UnitTakenOver("a", 1, unit.epoch + 1, 5, 9))
+            unit = step_one(unit, Report("a", "ok", unit.epoch, 5))
+            unit = step_one(unit, replace(STOP_REPORT, epoch=unit.epoch))
+    return retried
+
+
+def test_a_retry_that_stops_again_is_repeated_only_after_a_change() -> None:
+    """A table that was dropped at the source stops at the same event each time."""
+    assert play_retries(["x"] * 20) == [1]
+    assert play_retries(["x", "x", "x", "y", "y", "y"]) == [1, 3]
+
+
+def test_a_retry_that_applies_events_is_a_new_stop() -> None:
+    unit = step_one(LocalUnit(REF, Applying(tried_with="x"), epoch=7, last_logged_cause="gap"), STOP_REPORT)
+    assert isinstance(unit.state, Stopped)
+    assert unit.state.stop.tried_with == "x"
+    for report in (replace(STOP_REPORT, applied=1), replace(STOP_REPORT, message="another")):
+        unit = step_one(LocalUnit(REF, Applying(tried_with="x"), epoch=7, last_logged_cause="gap"), report)
+        assert isinstance(unit.state, Stopped)
+        assert unit.state.stop.tried_with == NOT_PROBED
 
 
 def test_a_unit_that_fails_after_a_stop_ends_with_the_failure() -> None:
