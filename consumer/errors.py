@@ -160,6 +160,10 @@ class TargetConfigError(ConsumerError):
     """
 
 
+class TableTooLargeError(TargetConfigError):
+    """Every row of a table that a statement defines may exceed a limit of the target."""
+
+
 class TableMissingError(TargetConfigError):
     """A table of the statement does not exist in the target, or its user may not see it."""
 

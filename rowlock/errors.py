@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from schemas.problems import ProblemError
 
+KAFKA_REMEDY = "start the broker, or correct kafka.bootstrap and kafka.options"
+
 
 class CommandError(ProblemError):
     """A command cannot continue."""

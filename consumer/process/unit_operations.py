@@ -88,6 +88,8 @@ class UnitOperations:
         self._fencing = UnitFencing(pipeline, self._hands, slots)
         self._history = HistoryCleaner(pipeline, self._hands)
         self._aborted: set[tuple[str, int]] = set()
+        self._logged_offsets: dict[tuple[str, int], int] = {}
+        """The offset at which each unit was taken over last, by topic and assignment."""
 
     def abort_operation(self, topic: str, assignment: int) -> None:
         """Make the unit's running operation end soon.
@@ -99,6 +101,7 @@ class UnitOperations:
     def forget_unit(self, topic: str, assignment: int) -> None:
         """Forget everything that is kept for a unit that has ended."""
         self._aborted.discard((topic, assignment))
+        self._logged_offsets.pop((topic, assignment), None)
         self._looks.forget_unit(topic, assignment)
 
     def close(self) -> None:
@@ -139,13 +142,22 @@ class UnitOperations:
         """Take a unit over for this process: raise its fencing token."""
         unit, began = asked.unit, time.monotonic()
         took = self._take_over_unit(unit, asked.above, look=asked.look)
-        if isinstance(took, UnitTakenOver):
+        if isinstance(took, UnitTakenOver) and self._is_news(unit, took):
             log.info(
                 "unit taken over", pipeline=self._pipeline.name, topic=unit.topic, epoch=took.epoch,
                 offset=took.offset, left=took.end - took.offset - 1,
                 ms=round((time.monotonic() - began) * 1000),
             )  # fmt: skip
         return took
+
+    def _is_news(self, unit: UnitRef, took: UnitTakenOver) -> bool:
+        """Return whether this process took the unit over at another offset before, or not at all. A stopped
+        unit is retried at intervals, which is no news.
+        """
+        place = unit.topic, unit.assignment
+        is_news = self._logged_offsets.get(place) != took.offset
+        self._logged_offsets[place] = took.offset
+        return is_news
 
     def _take_over_unit(self, unit: UnitRef, above: int, *, look: bool) -> UnitTakenOver | OperationFailed:
         try:

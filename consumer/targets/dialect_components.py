@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from consumer.errors import TableTooLargeError
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
 from consumer.targets.alterations import AlterTable, DropTable
 from consumer.targets.bookkeeping import Bookkeeping
@@ -181,6 +182,9 @@ class TargetCatalog(Protocol):
 
     def explain_left_out_indexes(self, table: Table) -> list[Problem]:
         """Return, for each unique index that the statements leave out, the limit of the server."""
+
+    def name_large_columns(self, table: Table, error: TableTooLargeError) -> TableTooLargeError:
+        """Return the server's refusal of a definition with the columns that take the most bytes."""
 
     def render_numbering(self, table: Table, column: str, next_number: int) -> tuple[int, list[str]]:
         """Return the statements after which the server numbers new rows in `column`, and the first number.

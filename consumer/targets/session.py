@@ -8,7 +8,7 @@ from datetime import datetime
 
 import structlog
 
-from consumer.errors import RowTooLargeError, TransientError
+from consumer.errors import RowTooLargeError, TableTooLargeError, TransientError
 from consumer.ordering.model import (
     ApplyUnit,
     LaneProgress,
@@ -18,7 +18,7 @@ from consumer.ordering.model import (
     format_entry_key,
 )
 from consumer.ordering.row_sizes import name_longest_columns
-from consumer.targets.alterations import AlterTable, DropTable
+from consumer.targets.alterations import AlterTable, DropTable, apply_alterations
 from consumer.targets.bookkeeping import UNITS_A_STATEMENT, Bookkeeping, parse_units_by_topic
 from consumer.targets.checks.rights import MissingRight, RequiredRights, TablePlace
 from consumer.targets.checks.table_facts import Remark, TableFacts
@@ -272,8 +272,18 @@ class SqlSession(SqlProgressStore):
                 "target table created without a unique index",
                 table=f"{table.db}.{table.name}", reason=problem.what,
             )  # fmt: skip
-        for text in self.catalog.create_statements(table):
-            run_create(self._link, text)
+        statements = self.catalog.create_statements(table)
+        with self._name_large_columns(table):
+            for text in statements:
+                run_create(self._link, text)
+
+    @contextmanager
+    def _name_large_columns(self, table: Table) -> Iterator[None]:
+        """Complete the server's refusal of a definition, `table`, with its columns."""
+        try:
+            yield
+        except TableTooLargeError as error:
+            raise self.catalog.name_large_columns(table, error) from error
 
     def read_unit_states(self, pipeline: str, topics: Sequence[str] | None = None) -> dict[str, UnitState]:
         """Return topic → state of the pipeline's units, without locks. `topics`: only of these."""
@@ -334,8 +344,10 @@ class SqlSession(SqlProgressStore):
                 f"unit now may have ended it (this process has {mine}): nothing was changed, and rowlock "
                 "retries"
             )
+        ending = change.table if isinstance(change, DropTable) else apply_alterations(change)
         try:
-            self._changer.apply_change(change)
+            with self._name_large_columns(ending):
+                self._changer.apply_change(change)
         finally:
             self._applier.forget_table(change.table.db, change.table.name)
 

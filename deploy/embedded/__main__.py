@@ -20,6 +20,7 @@ from deploy.embedded.services import (
     terminate_cleanly,
 )
 from deploy.errors import EmbeddedError
+from deploy.fetch.progress import print_step
 
 USUAL_KAFKA_PORT = 9092
 """The port that `rowlock init` proposes, too."""
@@ -33,8 +34,9 @@ def _parse_arguments() -> argparse.Namespace:
         "up",
         help="start services for a trial on this machine",
         description="Start services for a trial on this machine, and download what is missing first. The "
-        "command prints where they are (as JSON if the output is not a terminal) and stays until Ctrl-C or "
-        "SIGTERM, which ends the services and removes their data (but see --keep).",
+        "command prints each step to stderr, then where the services are (as JSON if the output is not a "
+        "terminal), and stays until Ctrl-C or SIGTERM, which ends the services and removes their data (but "
+        "see --keep).",
     )
     up.add_argument("--kafka", action="store_true", help="start a Kafka broker")
     up.add_argument(
@@ -77,6 +79,7 @@ def _require_usable(up: argparse.ArgumentParser, arguments: argparse.Namespace) 
 def _fetch_services() -> None:
     for kind in (Kafka, MariaDB, PostgreSQL):
         kind.fetch()
+        print_step(f"{kind.kind} {kind.read_version()} is on this machine")
     try:
         MySQL.fetch()
     except EmbeddedError as error:  # only tests on MySQL need it, and they are skipped then
@@ -175,6 +178,8 @@ def _describe_end(services: dict[str, Service]) -> list[str]:
 
 
 def _run_services(services: dict[str, Service]) -> None:
+    for service in services.values():
+        service.report_steps(print_step)
     with terminate_cleanly(), combine_services(*services.values()):
         if sys.stdout.isatty():
             print(_render_services(services), flush=True)

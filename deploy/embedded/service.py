@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar, Self, TypeVar
@@ -50,6 +51,7 @@ class Service:
         self.home = ServiceHome(self.kind, home, self._make_temporary_home, log)
         self.process = ServerProcess(self.kind, self.home, unprivileged=self.refuses_root and as_root())
         self._min_free = min_free
+        self._report_step: Callable[[str], object] = lambda _: None
 
     # --- implemented by each service
 
@@ -82,6 +84,10 @@ class Service:
     def running(self) -> bool:
         return self.process.running
 
+    def report_steps(self, report: Callable[[str], object]) -> None:
+        """Give `report` a line about each step of a start from now on."""
+        self._report_step = report
+
     def start(self) -> Self:
         """Start the service and return when it answers."""
         if self.running:
@@ -92,11 +98,15 @@ class Service:
         require_space(self.home.folder, self._min_free, f"{self.kind}'s data")
         require_free(self.port, self.kind)
         if not self.home.data.exists():
+            self._report_step(f"{self.kind}: creating its data in {self.home.folder}")
             with self.home.data_made_whole():
                 if (command := self._prepare_data()) is not None:
                     self.process.run_command(command, self.ready_within)
+        began = time.monotonic()
         self.process.start(self._build_command())
+        self._report_step(f"{self.kind}: starting at port {self.port}, log: {self.home.log}")
         self.process.await_answer(self._probe_server, self.port, self.ready_within)
+        self._report_step(f"{self.kind}: answers at port {self.port} after {time.monotonic() - began:.0f} s")
         return self
 
     def stop(self) -> None:

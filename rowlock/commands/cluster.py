@@ -107,9 +107,10 @@ def coordinator(  # noqa: PLR0917 - click passes options by name
     )
     from rowlock.coordinator.run import build_default_name, run_coordinator
     from rowlock.coordinator.sighup import reload_on_hangup
+    from rowlock.inspect.copied_table import explain_unknown_table
     from rowlock.views.copy_desk import KafkaCopyDesk
 
-    desk = KafkaCopyDesk(config)
+    desk = KafkaCopyDesk(config, explain_unknown_table)
     with reload_on_hangup(config):
         sys.exit(
             run_coordinator(

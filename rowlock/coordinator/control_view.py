@@ -14,6 +14,7 @@ from coordinator.control.fold import ControlFold
 from coordinator.control.topic import LOG, build_control_reader_settings, build_control_topic_name
 from schemas.config.model import KafkaConfig
 from schemas.io.kafka_clients import ignore_client_error, open_consumer
+from schemas.io.kafka_probe import find_kafka_problem
 from schemas.patience import AdaptiveTimeout, scale_timeout
 
 CONTROL_READ_TIMEOUT_S = 6.0
@@ -78,10 +79,12 @@ class ControlView:
         """Whether Kafka had no control topic at the last reading."""
 
     def read_topic(self) -> ControlFold:
-        """Return the topic's state: nothing if there is no topic. Raises KafkaException if the end of the
-        topic is not reached in time.
+        """Return the topic's state: nothing if there is no topic. Raises KafkaException if no
+        broker answers, or the end of the topic is not reached in time.
         """
         if self._consumer is None:
+            if find_kafka_problem(self._kafka.bootstrap, self._kafka.options):
+                raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))
             settings = {**build_control_reader_settings(self._kafka), "allow.auto.create.topics": False}
             self._consumer = open_consumer(settings, log=LOG, on_error=ignore_client_error)
         name, timeout = build_control_topic_name(self._kafka), scale_timeout(self._read_s)

@@ -3,7 +3,7 @@
 It begins with `coordination.rest` of the configuration. A coordinator that does not lead names the
 leader. If no coordinator of this system answers there, the coordinators of the configuration are asked
 over gRPC, and after them the control topic is read: of two `rowlock run` on one machine, the second has
-other ports. During an election it waits.
+other ports. During an election it waits, but not while Kafka does not answer either.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
 
 from rowlock.credentials import build_unreadable_error, load_agent_token, load_security
-from rowlock.errors import CommandError, NoLeaderError, NoListenerError
+from rowlock.errors import KAFKA_REMEDY, CommandError, NoLeaderError, NoListenerError
 from schemas.config.addresses import ASKED_BY, CALLER_KAFKA, SYSTEM
 from schemas.config.model import Config, CoordinationConfig, CoordinationTls
+from schemas.io.kafka_probe import find_kafka_problem
 from schemas.patience import scale_timeout
 
 ELECTION_TIMEOUT_S = 15.0
@@ -60,6 +61,8 @@ class FoundLeader:
     """The leader's REST address; None: not known at present."""
     heard: bool = False
     """Whether a coordinator answered, if only that an election is under way."""
+    kafka_problem: str = ""
+    """Why Kafka does not answer; no leader can be elected without it."""
 
 
 class LeaderClient:
@@ -109,7 +112,12 @@ class LeaderClient:
 
         def find() -> FoundLeader:
             found = find_rest(coordination, prefix)
-            return found if found.at is not None else FoundLeader(read_topic(), found.heard)
+            if found.at is not None:
+                return found
+            if problem := find_kafka_problem(config.kafka.bootstrap, config.kafka.options):
+                seen = f"Kafka at {config.kafka.bootstrap} does not answer: {problem}"
+                return replace(found, kafka_problem=seen)
+            return FoundLeader(read_topic(), found.heard)
 
         return cls(
             coordination, prefix=prefix, bootstrap=config.kafka.bootstrap, find=find, read_topic=read_topic
@@ -176,10 +184,11 @@ class LeaderClient:
         try:
             answer = self._http.request(method, f"{scheme}://{self._at}{path}", **how)
         except httpx.TransportError as error:
-            found = self._find()
-            return _Redirect(
-                f"{self._at} does not answer ({error})", found.at, found.heard, _is_refused(error)
-            )
+            found, why = self._find(), f"{self._at} does not answer ({error})"
+            if found.kafka_problem and not found.heard:
+                seen = f"no coordinator took the command: {why}, and {found.kafka_problem}"
+                raise NoLeaderError(seen, KAFKA_REMEDY) from error
+            return _Redirect(why, found.at, found.heard, _is_refused(error))
         if answer.is_success:
             body: Json = answer.json()
             return body

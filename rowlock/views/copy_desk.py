@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -26,7 +26,7 @@ from schemas.findings import format_copy_remedy
 from schemas.io.kafka_clients import ClientLog, build_client_settings, ignore_client_error, open_producer
 from schemas.patience import scale_timeout
 from schemas.problems import Problem, decode_problem
-from schemas.table.names import format_table_text
+from schemas.table.names import TableName, format_table_text
 from schemas.table.patterns import PatternError, is_selected_by_patterns, split_parts
 from schemas.wire.codec import encode_copy_request
 from schemas.wire.copies import (
@@ -50,8 +50,11 @@ class KafkaCopyDesk:
     `coordinator.server.operators.copies.CopyRequests`.
     """
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
+    def __init__(
+        self, config: Config, explain_unknown: Callable[[Config, str, TableName], Problem | None]
+    ) -> None:
+        """`explain_unknown`: returns why a table can be no table of a source; raises CommandError."""
+        self._config, self._explain_unknown = config, explain_unknown
 
     def use_config(self, config: Config, changed: Collection[str]) -> None:
         """Use this configuration from now on."""
@@ -65,6 +68,7 @@ class KafkaCopyDesk:
         del by  # the leader's events name the caller; capture only distinguishes people from programs
         db, table = parse_table_name(asked.table)
         source = self._find_source(asked, db, table)
+        self._require_table(source, (db, table))
         request = CopyRequest(
             id=uuid.uuid4().hex, db=db, table=table, by=REQUESTED_BY_OPERATOR, requested_ms=read_clock_ms(),
             where=asked.where, cancel=asked.cancel, max_rows_per_second=asked.max_rows_per_second,
@@ -103,6 +107,15 @@ class KafkaCopyDesk:
                 explain_debezium_signal(self._config.kafka.prefix, having[0], db, table)
             )
         return having[0]
+
+    def _require_table(self, source: str, table: TableName) -> None:
+        """Raise CopyRefusedError for a table that does not exist: capture would drop the request silently."""
+        try:
+            problem = self._explain_unknown(self._config, source, table)
+        except CommandError as error:
+            raise CopyRefusedError.from_problem(error.problem) from error
+        if problem is not None:
+            raise CopyRefusedError.from_problem(problem)
 
     def _send_request(self, topic: str, request: CopyRequest) -> None:
         kafka = self._config.kafka

@@ -10,11 +10,12 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, TopicPartition
 
-from rowlock.errors import CommandError, KafkaUnreachableError
+from rowlock.errors import KAFKA_REMEDY, CommandError, KafkaUnreachableError
 from schemas.config.model import KafkaConfig
 from schemas.errors import EnvelopeError
 from schemas.io.kafka_clients import (
@@ -25,6 +26,7 @@ from schemas.io.kafka_clients import (
     open_consumer,
     reads_by_offset,
 )
+from schemas.io.kafka_probe import find_kafka_problem
 from schemas.patience import scale_timeout
 from schemas.table.names import TableName
 from schemas.wire.codec import decode_event, decode_watermark
@@ -68,14 +70,23 @@ class KafkaView:
     def __init__(self, config: KafkaConfig) -> None:
         self._prefix = config.prefix
         self._bootstrap = config.bootstrap
-        # librdkafka reports an unreachable broker on stderr for ever; the exception reports it once.
+        self._config = config
         self._tables = make_topic_tables(config)
-        self._client: Any = open_consumer(
-            _build_consumer_settings(config), log=ClientLog.SILENT, on_error=ignore_client_error
-        )
+
+    @cached_property
+    def _client(self) -> Any:
+        """Kafka's client, opened when it is first needed. Raises KafkaUnreachableError if no broker
+        answers.
+        """
+        if problem := find_kafka_problem(self._bootstrap, self._config.options):
+            raise _build_unreachable_error(self._bootstrap, problem)
+        # librdkafka reports an unreachable broker on stderr for ever; the exception reports it once.
+        settings = _build_consumer_settings(self._config)
+        return open_consumer(settings, log=ClientLog.SILENT, on_error=ignore_client_error)
 
     def close(self) -> None:
-        self._client.close()
+        if "_client" in vars(self):
+            self._client.close()
 
     def read_topic_tables(self, sources: Iterable[str], topics: Collection[str]) -> dict[str, TableName]:
         """Return topic → table for the topics that capture writes for `sources`. Raises CommandError if
@@ -207,10 +218,11 @@ def translate_kafka_errors(bootstrap: str) -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
-        raise KafkaUnreachableError(
-            f"Kafka at {bootstrap} does not answer: {error.args[0].str()}",
-            "start the broker, or correct kafka.bootstrap and kafka.options",
-        ) from error
+        raise _build_unreachable_error(bootstrap, error.args[0].str()) from error
+
+
+def _build_unreachable_error(bootstrap: str, seen: str) -> KafkaUnreachableError:
+    return KafkaUnreachableError(f"Kafka at {bootstrap} does not answer: {seen}", KAFKA_REMEDY)
 
 
 def _build_consumer_settings(kafka: KafkaConfig) -> Settings:

@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from consumer.errors import ConsumerError, RefusedError, TargetConfigError, UniqueViolationError
+from consumer.errors import (
+    ConsumerError,
+    RefusedError,
+    TableTooLargeError,
+    TargetConfigError,
+    UniqueViolationError,
+)
 from consumer.ordering.model import NetChange
 from consumer.targets.alterations import AddColumn, AddUnique, Alteration, AlterTable, ChangeColumn
 from consumer.targets.checks.table_findings import check_table
@@ -133,12 +139,37 @@ def test_a_refusal_of_the_server_is_one_of_the_table(
 
 
 def test_a_row_that_no_page_can_hold_is_refused_with_the_table(target: Target) -> None:
+    """The server names neither the table nor a column."""
     if target.kind not in MYSQL:
         pytest.skip("it has no such limit of a definition")
     chars = ColumnType(kind=Kind.CHAR, length=255, charset="latin1", collation=LATIN)
-    with pytest.raises(TargetConfigError, match=r"Row size too large \(> 8126\)") as refused:
+    with pytest.raises(TableTooLargeError) as refused:
         target.open().create_table(filled(target, *[chars] * 50))
+    assert refused.value.problem.what == (
+        f"target table {target.schema}.wide: its 51 columns may take 12754 bytes in a page "
+        "(the longest: c0 255, c1 255, c2 255), and the limit is 8126"
+    )
     assert "TEXT or BLOB by hand" in refused.value.problem.remedy
+
+
+def test_a_table_with_too_many_columns_of_any_length_is_told_to_have_fewer(target: Target) -> None:
+    """A TEXT takes as much of the page as they do."""
+    if target.kind not in MYSQL:
+        pytest.skip("it has no such limit of a definition")
+    with pytest.raises(TableTooLargeError, match=r"\(the longest: c0 (20|40), c1") as refused:
+        target.open().create_table(filled(target, *[ColumnType(kind=Kind.BLOB, length=65_535)] * 450))
+    assert "fewer columns" in refused.value.problem.remedy
+
+
+def test_a_change_after_which_no_page_can_hold_a_row_is_refused(target: Target) -> None:
+    if target.kind not in MYSQL:
+        pytest.skip("it has no such limit of a definition")
+    altered = Altered.made(target)
+    before = altered.real
+    chars = ColumnType(kind=Kind.CHAR, length=255, charset="latin1", collation=LATIN)
+    with pytest.raises(TableTooLargeError, match=r"c0 255, c1 255, c2 255\), and the limit is 8126"):
+        altered.alter(*(AddColumn(column(f"c{at}", chars)) for at in range(50)))
+    assert altered.real == before
 
 
 def test_unique_indexes_beyond_a_limit_are_left_out_and_reported(target: Target) -> None:

@@ -29,4 +29,5 @@ def operations(
     made._copies = cast(UnitCopies, SimpleNamespace(find_copy_offset=lambda _unit: None))
     made._history = cast(HistoryCleaner, SimpleNamespace(clean=lambda: None))
     made._aborted = set()
+    made._logged_offsets = {}
     return made

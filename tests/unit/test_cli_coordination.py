@@ -99,6 +99,7 @@ def led(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Where the control topic says that REST of the leader is; empty: it names none."""
     reported: list[str] = []
     monkeypatch.setattr(control_view, "find_leader_address", lambda _: reported[0] if reported else None)
+    monkeypatch.setattr(leader_module, "find_kafka_problem", lambda *_: None)
     return reported
 
 

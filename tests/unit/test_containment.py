@@ -22,6 +22,7 @@ from consumer.errors import (
     FencedError,
     MissingGrantError,
     RefusedError,
+    TableTooLargeError,
     TargetConfigError,
     TransientError,
     UnitStoppedError,
@@ -172,6 +173,7 @@ def test_a_stop_that_the_target_does_not_take_is_said_all_the_same(monkeypatch: 
         (TransientError("away"), "behind"),
         (ConnectionResetError(), "behind"),
         (TargetConfigError("table"), "stopped"),
+        (TableTooLargeError("table"), "stopped"),
         (RefusedError("row"), "stopped"),
         (IndexError("bug"), "stopped"),
     ],
@@ -300,6 +302,20 @@ def test_a_table_that_does_not_fit_stops_the_unit_at_its_takeover(
     assert isinstance(taken, OperationFailed)
     assert (taken.waits, decode_problem(taken.error)) == (True, misfit)
     assert isinstance(hands.take_over(TakeOver(unit, 0, look=True)), UnitTakenOver), "it fits now"
+
+
+def test_a_takeover_at_the_same_offset_is_logged_once(hands: UnitOperations) -> None:
+    """A stopped unit is retried at intervals."""
+    unit = UnitRef(TOPIC, "b1", 1, "id")
+
+    def take_over() -> int:
+        with capture_logs() as lines:
+            assert isinstance(hands.take_over(TakeOver(unit, 0, look=True)), UnitTakenOver)
+        return sum(line["event"] == "unit taken over" for line in lines)
+
+    assert [take_over() for _ in range(3)] == [1, 0, 0]
+    hands._logged_offsets[TOPIC, 1] -= 1  # it has applied an event meanwhile
+    assert [take_over() for _ in range(2)] == [1, 0]
 
 
 def test_a_stopped_unit_is_probed_with_its_table_and_copy(hands: UnitOperations) -> None:

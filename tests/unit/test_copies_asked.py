@@ -14,6 +14,7 @@ from coordinator.rest.copies import Copy
 from coordinator.server.operators.copies import CopyRefusedError, CopyRequested, DebtRow
 from rowlock.commands import copying
 from rowlock.commands.copying import build_copies_table, format_copy_progress
+from rowlock.errors import KafkaUnreachableError
 from rowlock.views import copy_desk
 from rowlock.views.copy_desk import KafkaCopyDesk, copy_rows, estimate_remaining_s, parse_table_name
 from schemas.config.model import Config, load_config
@@ -54,7 +55,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, CopyRequest]]:
 
 def test_a_request_goes_to_the_only_source_that_has_the_table(config: Config, sent: list[Any]) -> None:
     asked = CopyRequested("bank.transfer", where="id > 5", max_rows_per_second=100)
-    taken = KafkaCopyDesk(config).request_copy(asked, by="somebody")
+    taken = KafkaCopyDesk(config, lambda *_: None).request_copy(asked, by="somebody")
     ((topic, request),) = sent
     assert (taken.source, taken.table, topic) == ("b1", "bank.transfer", "rowlock.b1.copy")
     assert (request.id, request.db, request.table, request.by) == (taken.id, "bank", "transfer", "operator")
@@ -62,7 +63,7 @@ def test_a_request_goes_to_the_only_source_that_has_the_table(config: Config, se
 
 
 def test_of_several_sources_one_is_named(config: Config, sent: list[Any]) -> None:
-    desk = KafkaCopyDesk(config)
+    desk = KafkaCopyDesk(config, lambda *_: None)
     with pytest.raises(CopyRefusedError) as refused:
         desk.request_copy(CopyRequested("bank.acct"), by="")
     assert refused.value.problem == Problem("bank.acct may be a table of b1, b2", "name one with --source")
@@ -92,7 +93,21 @@ def test_what_cannot_be_copied_is_refused(
     config: Config, sent: list[Any], asked: CopyRequested, why: str
 ) -> None:
     with pytest.raises(CopyRefusedError, match=why):
-        KafkaCopyDesk(config).request_copy(asked, by="")
+        KafkaCopyDesk(config, lambda *_: None).request_copy(asked, by="")
+    assert not sent
+
+
+def test_an_unknown_table_is_refused(config: Config, sent: list[Any]) -> None:
+    asked = CopyRequested("bank.transfr")
+    problem = Problem("source b1 has no table bank.transfr", "did you mean 'bank.transfer'?")
+    with pytest.raises(CopyRefusedError, match=r"has no table bank\.transfr: did you mean"):
+        KafkaCopyDesk(config, lambda *_: problem).request_copy(asked, by="")
+
+    def fail_reading(*_: object) -> Problem:
+        raise KafkaUnreachableError("Kafka does not answer", "start it")
+
+    with pytest.raises(CopyRefusedError, match="Kafka does not answer: start it"):
+        KafkaCopyDesk(config, fail_reading).request_copy(asked, by="")
     assert not sent
 
 

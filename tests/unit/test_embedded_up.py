@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from deploy.embedded import __main__ as embedded
+from deploy.embedded.server_process import ServerProcess
 from deploy.embedded.services import Kafka, PostgreSQL
 from deploy.fetch import progress
 from rowlock.commands.init import USUAL_BROKER
@@ -155,3 +156,26 @@ def test_pace_before_anything_has_arrived() -> None:
     pace = progress.DownloadPace(44_000_000, 0.0)
     pace.record_arrived(0, 10.0)
     assert pace.describe() == "0 of 44 MB, nothing has arrived for 10 s"
+
+
+def test_each_step_of_a_start_is_a_line_on_stderr(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A first start takes a minute and more on a slow machine. Stdout has the JSON alone."""
+    monkeypatch.setattr(signal, "pause", lambda: None)
+    monkeypatch.setattr(Kafka, "fetch", lambda *_: None)
+    monkeypatch.setattr(Kafka, "_prepare_data", lambda _: None)
+    monkeypatch.setattr(Kafka, "_build_command", lambda _: None)
+    monkeypatch.setattr(ServerProcess, "pid", 7)
+    for step in ("start", "await_answer"):
+        monkeypatch.setattr(ServerProcess, step, lambda *_: None)
+    kafka = Kafka()
+    folder, log = kafka.home.folder, kafka.home.log
+    embedded._run_services({"kafka": kafka})
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["kafka"]["pid"] == 7
+    assert re.sub(r"after \d+ s", "after N s", shown.err).splitlines() == [
+        f"Kafka: creating its data in {folder}",
+        f"Kafka: starting at port {kafka.port}, log: {log}",
+        f"Kafka: answers at port {kafka.port} after N s",
+    ]

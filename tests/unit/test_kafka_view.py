@@ -10,11 +10,13 @@ import msgspec
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from rowlock.coordinator.control_view import ControlView, find_living_leader
 from rowlock.errors import KafkaUnreachableError
 from rowlock.views.kafka import KafkaView, OffsetSpan
 from schemas.config.model import KafkaConfig
 from schemas.errors import EnvelopeError
 from schemas.findings import START_OVER
+from schemas.io.kafka_probe import SILENT
 from schemas.wire.codec import decode_event, encode_event_value
 from schemas.wire.records import Watermark
 from tests.kits.apply import FakeSource
@@ -69,14 +71,14 @@ def test_a_topic_that_is_being_made_is_asked_for_again(monkeypatch: pytest.Monke
     with contextlib.closing(KafkaView(KafkaConfig(bootstrap="127.0.0.1:1"))) as view:
         made = Making(3)
         with monkeypatch.context() as patch:
-            patch.setattr(view, "_client", made)
+            patch.setitem(vars(view), "_client", made)
             assert view.read_span("t") == OffsetSpan(3, 7)
             assert made.asked == 3
-            patch.setattr(view, "_client", Making(2, KafkaError._TRANSPORT))
+            patch.setitem(vars(view), "_client", Making(2, KafkaError._TRANSPORT))
             with pytest.raises(KafkaUnreachableError):
                 view.read_span("t")
             patch.setattr("rowlock.views.kafka.KAFKA_VIEW_TIMEOUT_S", 0.2)
-            patch.setattr(view, "_client", Making(10**9))
+            patch.setitem(vars(view), "_client", Making(10**9))
             with pytest.raises(KafkaUnreachableError, match="partition"):
                 view.read_span("t")
 
@@ -89,7 +91,7 @@ def test_offsets_that_a_new_leader_does_not_know_are_asked_for_again(monkeypatch
         contextlib.closing(KafkaView(KafkaConfig(bootstrap="127.0.0.1:1"))) as view,
         monkeypatch.context() as patch,
     ):
-        patch.setattr(view, "_client", client)
+        patch.setitem(vars(view), "_client", client)
         assert view.read_span("t") == OffsetSpan(3, 7)
         patch.setattr("rowlock.views.kafka.KAFKA_VIEW_TIMEOUT_S", 0.2)
         patch.setattr(client, "get_watermark_offsets", lambda _at, timeout: (0, -1001))
@@ -104,3 +106,17 @@ def test_the_remedy_of_a_damaged_record_can_be_carried_out() -> None:
     seen, remedy = refused.value.problem.what, refused.value.problem.action
     assert "not a rowlock event" in seen
     assert remedy.endswith(START_OVER)
+
+
+def test_no_client_of_kafka_is_opened_if_no_broker_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be silent until a time limit, which is long on a busy machine."""
+    for module in ("rowlock.views.kafka", "rowlock.coordinator.control_view"):
+        monkeypatch.setattr(f"{module}.find_kafka_problem", lambda *_: SILENT)
+        monkeypatch.setattr(f"{module}.open_consumer", lambda *_, **__: pytest.fail("a client was opened"))
+    kafka = KafkaConfig(bootstrap="127.0.0.1:1")
+    with contextlib.closing(KafkaView(kafka)) as view:
+        with pytest.raises(KafkaUnreachableError, match=SILENT):
+            view.list_topics()
+    with pytest.raises(KafkaException):
+        ControlView(kafka).read_topic()
+    assert find_living_leader(kafka) is None

@@ -130,6 +130,33 @@ def test_an_address_where_nothing_listens_has_an_error_of_its_own(
     assert isinstance(error.value, NoListenerError) is not listens
 
 
+def test_a_command_waits_for_no_election_while_kafka_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its wait for a coordinator that starts is a minute and more on a busy machine."""
+    monkeypatch.setattr(leader_client, "scale_timeout", lambda _: 1e9)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        at = f"127.0.0.1:{silent.getsockname()[1]}"
+    problem = "Kafka at h:1 does not answer"
+    answers = [FoundLeader(kafka_problem=problem), FoundLeader(heard=True, kafka_problem=problem)]
+    with (
+        LeaderClient(CoordinationConfig(rest=at), find=answers.pop) as leader,
+        pytest.raises(NoLeaderError, match=f"{at} does not answer .*, and {problem}"),
+    ):
+        leader.get("/v1/leader")
+    assert answers == [], "an election that a coordinator reports is waited for"
+
+
+def test_the_search_for_the_leader_ends_at_kafka(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader_client, "find_rest", lambda *_: FoundLeader())
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        at = f"127.0.0.1:{server.getsockname()[1]}"
+    config = config.model_copy(update={"coordination": CoordinationConfig(rest=at)})
+    monkeypatch.setattr(leader_client, "find_kafka_problem", lambda *_: "nothing accepts a connection there")
+    with LeaderClient.from_config(config) as leader, pytest.raises(NoLeaderError) as error:
+        leader.get("/v1/leader")
+    assert "Kafka at 127.0.0.1:1 does not answer: nothing accepts" in str(error.value)
+    assert error.value.problem.remedy.startswith("start the broker")
+
+
 def test_without_the_control_topic_nothing_is_known(read: Callable[..., Placement]) -> None:
     found = read(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
     assert (found.known, bool(found.problem), found.units) == (False, True, {})

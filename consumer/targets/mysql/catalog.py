@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from consumer.errors import TargetConfigError
+from consumer.errors import TableTooLargeError, TargetConfigError
 from consumer.ordering.model import TargetTable
 from consumer.targets.checks.rights import MissingRight, RequiredRights
 from consumer.targets.checks.table_facts import Remark, TableFacts
@@ -23,6 +23,7 @@ from consumer.targets.mysql.limits import (
     explain_column_name,
     explain_name,
     list_impossible_indexes,
+    name_large_columns,
     refuse_table_limit,
 )
 from consumer.targets.mysql.numbering import render_numbering
@@ -56,6 +57,8 @@ def read_server_limits(link: MySqlLink, flavour: Flavour) -> ServerLimits:
         {str(charset): int(str(size)) for charset, size in link.execute(_CHARACTERS, [])},
         flavour.key_parts,
         flavour.whole_texts,
+        flavour.page_value_bytes,
+        flavour.page_reference_bytes,
     )
 
 
@@ -160,6 +163,9 @@ class MySqlTargetCatalog(KeyedReads):
             )
             for index, reason in impossible
         ]
+
+    def name_large_columns(self, table: Table, error: TableTooLargeError) -> TableTooLargeError:
+        return name_large_columns(error, table, read_server_limits(self._link, self._flavour))
 
     def _plan_new_table(self, table: Table) -> tuple[Table, list[tuple[UniqueIndex, str]]]:
         """Return the table as it is created, and the unique indexes that the server cannot have.

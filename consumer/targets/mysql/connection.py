@@ -69,6 +69,10 @@ class Flavour:
     """Whether a unique index may be over values of any length."""
     key_parts: int = 16
     """The most columns of an index."""
+    page_value_bytes: int = 40
+    """See ServerLimits."""
+    page_reference_bytes: int = 40
+    """See ServerLimits."""
 
 
 FLAVOURS = {
@@ -81,6 +85,8 @@ FLAVOURS = {
         ("in_predicate_conversion_threshold = 0", "idle_transaction_timeout = 120"),
         whole_texts=True,
         key_parts=32,
+        page_value_bytes=255,
+        page_reference_bytes=20,
     ),
 }
 

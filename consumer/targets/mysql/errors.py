@@ -18,6 +18,7 @@ from consumer.errors import (
     RefusedError,
     RowTooLargeError,
     TableMissingError,
+    TableTooLargeError,
     TargetConfigError,
     TransientError,
     UniqueViolationError,
@@ -142,7 +143,7 @@ def get_error_class(error: pymysql.MySQLError, statement: str = "") -> type[Cons
     """
     code = _find_meaning(error)
     if code == _ROW_TOO_LARGE:
-        return TargetConfigError if _DEFINES_TABLE.match(statement) else RowTooLargeError
+        return TableTooLargeError if _DEFINES_TABLE.match(statement) else RowTooLargeError
     kinds: tuple[tuple[frozenset[int], type[ConsumerError]], ...] = (
         (_UNIQUE, UniqueViolationError),
         (_REFUSED, RefusedError),

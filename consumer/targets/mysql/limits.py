@@ -3,15 +3,16 @@
 The servers refuse a table beyond a limit without its column, and without the length that it would need
 (errors 1069, 1070, 1071, 1117, 1118, 1170). What is computed here is never more than the server counts, so
 no table is refused that it would accept. One limit is left to the server: how much of a row InnoDB must keep
-within a page (1118), which depends on the row format and on the values.
+within a page (1118), which depends on the row format. Its refusal is completed with the columns.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from consumer.errors import FEWER_COLUMNS, TargetConfigError
+from consumer.errors import FEWER_COLUMNS, TableTooLargeError, TargetConfigError
 from schemas.problems import Problem
 from schemas.table.model import ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.table.typemap import WIDEST_DECIMAL
@@ -30,6 +31,9 @@ MAX_NAME = 64
 INNODB_COLUMNS = frozenset({"DB_ROW_ID", "DB_TRX_ID", "DB_ROLL_PTR"})
 DEFAULT_CHARSET = "utf8mb4"
 """That of the tables that rowlock creates."""
+_NAMED_COLUMNS = 3
+_ROW_LIMIT = re.compile(r"\(> (\d+)\)|not counting BLOBs, is (\d+)")
+"""The limit in the server's message of error 1118."""
 _LONG = frozenset({Kind.TEXT, Kind.BLOB, Kind.JSON, Kind.GEOMETRY})
 _OF_BYTES = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.BLOB, Kind.GEOMETRY})
 """Types whose lengths and prefixes are counted in bytes, not in characters."""
@@ -45,6 +49,10 @@ class ServerLimits:
     """The most columns of an index."""
     whole_texts: bool
     """Whether a unique index may be over values of any length. (MariaDB compares hashes of long ones.)"""
+    page_value_bytes: int
+    """Values of a variable length that may be longer than this may be stored outside of the row's page."""
+    page_reference_bytes: int
+    """Bytes that such a value takes in the page all the same (row format DYNAMIC)."""
 
     def count_character_bytes(self, type_: ColumnType) -> int:
         if type_.kind in _OF_BYTES:
@@ -76,6 +84,26 @@ def _yield_table_limits(table: Table, limits: ServerLimits) -> Iterator[Problem]
             f"and the limit is {MAX_ROW_BYTES}",
             SHORTEN_ROW,
         )
+
+
+def name_large_columns(error: TableTooLargeError, table: Table, limits: ServerLimits) -> TableTooLargeError:
+    """Return the server's refusal of `table` (1118) with its limit, and with the columns that take the most
+    bytes. A limit below that of a row is one of InnoDB's page.
+    """
+    found = _ROW_LIMIT.search(error.problem.what)
+    if found is None:
+        return error
+    limit = int(found[1] or found[2])
+    place = "a row" if limit >= MAX_ROW_BYTES else "a page"
+    measure = _measure_in_row if limit >= MAX_ROW_BYTES else _measure_in_page
+    sizes = {each.name: measure(each.type, limits) for each in table.columns}
+    longest = sorted(sizes, key=sizes.__getitem__, reverse=True)[:_NAMED_COLUMNS]
+    named = ", ".join(f"{name} {sizes[name]}" for name in longest)
+    return TableTooLargeError(
+        f"target table {table.db}.{table.name}: its {len(sizes)} columns may take {sum(sizes.values())} "
+        f"bytes in {place} (the longest: {named}), and the limit is {limit}",
+        SHORTEN_ROW if sizes[longest[0]] > limits.page_reference_bytes else FEWER_COLUMNS,
+    )
 
 
 def explain_name(name: str) -> str:
@@ -158,6 +186,17 @@ def _measure_in_row(type_: ColumnType, limits: ServerLimits) -> int:
     if type_.kind in (Kind.VARCHAR, Kind.VARBINARY):
         return size + (1 if size < 256 else 2)
     return size
+
+
+def _measure_in_page(type_: ColumnType, limits: ServerLimits) -> int:
+    """Return the bytes of a column that InnoDB keeps in the row's page at least, if its values are long."""
+    size = _measure_in_row(type_, limits)
+    is_long = type_.kind in _LONG
+    if type_.kind in (Kind.CHAR, Kind.VARCHAR, Kind.VARBINARY):
+        is_long = size > limits.page_value_bytes
+    if type_.kind is Kind.CHAR and limits.count_character_bytes(type_) == 1:  # of a fixed length
+        is_long = False
+    return limits.page_reference_bytes if is_long else size
 
 
 def _measure_value(type_: ColumnType, limits: ServerLimits) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2s
 from typing import TYPE_CHECKING
 
-from consumer.errors import TargetConfigError
+from consumer.errors import TableTooLargeError, TargetConfigError
 from consumer.ordering.model import TargetTable
 from consumer.targets.checks.rights import MissingRight, RequiredRights
 from consumer.targets.checks.table_facts import Remark, TableFacts
@@ -173,6 +173,9 @@ class OracleTargetCatalog(KeyedReads):
         self._link.connect()
         first = choose_first_number(self._link, self.quote, table, column, next_number)
         return first, render_numbering(self._link, table, column, first)
+
+    def name_large_columns(self, table: Table, error: TableTooLargeError) -> TableTooLargeError:
+        return error  # the server refuses single rows instead
 
     def explain_left_out_indexes(self, table: Table) -> list[Problem]:
         return []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from consumer.errors import FEWER_COLUMNS, TargetConfigError, TransientError
+from consumer.errors import FEWER_COLUMNS, TableTooLargeError, TargetConfigError, TransientError
 from consumer.ordering.model import TargetTable
 from consumer.targets.checks.rights import ROW_RIGHTS, MissingRight, RequiredRights
 from consumer.targets.checks.table_facts import Remark, TableFacts
@@ -151,6 +151,9 @@ class PostgresTargetCatalog(KeyedReads):
         self._link.connect()
         first = choose_first_number(self._link, self.quote, table, column, next_number)
         return first, render_numbering(self._link, table, column, first)
+
+    def name_large_columns(self, table: Table, error: TableTooLargeError) -> TableTooLargeError:
+        return error  # the server refuses single rows instead
 
     def explain_left_out_indexes(self, table: Table) -> list[Problem]:
         return []

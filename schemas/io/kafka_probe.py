@@ -1,0 +1,103 @@
+"""A probe of Kafka's addresses that needs no client of Kafka.
+
+Kafka's client reports only after its time limit that it has no answer, and the limits grow with the machine's
+load: a command was silent for minutes. The probe needs one short exchange.
+"""
+
+from __future__ import annotations
+
+import queue
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from schemas.io.endpoints import parse_bootstrap_addresses
+from schemas.patience import scale_timeout
+
+BROKER_START_S = 3.0
+"""Seconds in which a broker that was just started may begin to listen."""
+NO_LISTENER = "nothing accepts a connection there"
+CLOSED = "a connection there is closed without an answer"
+SILENT = "a connection there is accepted, and no request is answered"
+_CONNECT_S = 3.0
+_ANSWER_S = 1.0
+"""Seconds on an idle machine in which a broker answers the probe."""
+_MIN_ANSWER_S, _MAX_ANSWER_S = 10.0, 120.0
+"""A broker on another machine may pause for seconds; a person does not wait for minutes."""
+_POLL_S = 0.2
+_API_VERSIONS = struct.pack(">IHHIh", 10, 18, 0, 1, -1)
+"""A request that a broker answers before a log-in: correlation id 1, no client id."""
+
+Probe = Callable[[str, int], str | None]
+"""Returns why there is no answer at a host and port; None: there is one."""
+
+
+def find_kafka_problem(bootstrap: str, options: Mapping[str, str]) -> str | None:
+    """Return why no broker of "host:port,host:port" answers; None: one does, or only the client can read
+    the addresses. `options`: the user's settings of Kafka's clients.
+    """
+    addresses = parse_bootstrap_addresses(bootstrap)
+    is_tls = options.get("security.protocol", "").upper().endswith("SSL")
+    answer_s = min(_MAX_ANSWER_S, max(_MIN_ANSWER_S, scale_timeout(_ANSWER_S)))
+    probe = partial(_probe_tls if is_tls else _probe_plain, answer_s)
+    until = time.monotonic() + BROKER_START_S
+    while addresses:
+        problems = _probe_addresses(addresses, probe)
+        if None in problems:
+            return None
+        if SILENT in problems:
+            return SILENT
+        if time.monotonic() >= until:
+            return CLOSED if CLOSED in problems else NO_LISTENER
+        time.sleep(_POLL_S)
+    return None
+
+
+def _probe_addresses(addresses: list[tuple[str, int]], probe: Probe) -> list[str | None]:
+    """Return the results of the probes, up to the first answer. The addresses are probed at the same time."""
+    results: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    for host, port in addresses:
+        threading.Thread(target=lambda at: results.put(probe(*at)), args=((host, port),), daemon=True).start()
+    found: list[str | None] = []
+    while len(found) < len(addresses) and None not in found:
+        found.append(results.get())
+    return found
+
+
+def _probe_plain(answer_s: float, host: str, port: int) -> str | None:
+    try:
+        conn = socket.create_connection((host, port), timeout=_CONNECT_S)
+    except OSError:
+        return NO_LISTENER
+    with conn:
+        conn.settimeout(answer_s)
+        try:
+            conn.sendall(_API_VERSIONS)
+            return None if conn.recv(1) else CLOSED
+        except TimeoutError:
+            return SILENT
+        except OSError:
+            return CLOSED
+
+
+def _probe_tls(answer_s: float, host: str, port: int) -> str | None:
+    """Begin TLS: whatever the server makes of that, it is no silence. Kafka's client reports the rest."""
+    try:
+        conn = socket.create_connection((host, port), timeout=_CONNECT_S)
+    except OSError:
+        return NO_LISTENER
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent
+    with conn:
+        conn.settimeout(answer_s)
+        try:
+            context.wrap_socket(conn, server_hostname=host).close()
+        except TimeoutError:
+            return SILENT
+        except OSError:
+            pass
+    return None
