@@ -267,7 +267,7 @@ def test_a_copy_that_has_begun_is_gone_on_at_at_once_by_a_hand_and_not_again_and
     state, effects = step_pipeline(state, StoppedProbed("a", 1, "another", "id", begun=True), 4.0)
     assert [each for each in effects if isinstance(each, TakeOver)]
     state, _ = step_pipeline(state, UnitTakenOver("a", 1, 9, 50, 51), 5.0)
-    assert state.units["a"].state == Applying(tried_with="another")
+    assert state.units["a"].state == Applying()
 
 
 def outcome(request: CopyRequest, **more: Any) -> CopyOutcome:
