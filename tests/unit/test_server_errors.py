@@ -27,6 +27,7 @@ from consumer.errors import (
     RefusedError,
     RowTooLargeError,
     TableMissingError,
+    TableTooLargeError,
     TargetConfigError,
     TransientError,
 )
@@ -397,8 +398,8 @@ def test_errors_of_mysql_have_the_class_of_their_meaning(kind: type[ConsumerErro
     [
         ("INSERT INTO t VALUES (1)", RowTooLargeError),
         ("DELETE FROM t WHERE `id` = 'CREATE TABLE '", RowTooLargeError),
-        ("CREATE TABLE IF NOT EXISTS t (id int)", TargetConfigError),
-        ("ALTER TABLE t ADD COLUMN c int", TargetConfigError),
+        ("CREATE TABLE IF NOT EXISTS t (id int)", TableTooLargeError),
+        ("ALTER TABLE t ADD COLUMN c int", TableTooLargeError),
     ],
 )
 def test_a_row_is_not_refused_for_a_limit_of_its_table(statement: str, kind: type[ConsumerError]) -> None:
