@@ -59,13 +59,14 @@ def show_new_user(side: Side, name: str, url: ServerUrl) -> None:
 
 def show_kafka(config: Config, source: str) -> None:
     """Print which Kafka cluster it is, and what it already has of the prefix. `source`: the name of the new
-    source. Nothing is printed if Kafka does not answer: `check` reports that.
+    source. If Kafka does not answer, that is printed now, because `check` waits for it again.
     """
     kafka = config.kafka
     try:
         with closing(KafkaView(kafka)) as view:
             found = view.read_contents()
-    except CommandError:
+    except CommandError as error:
+        click.echo(f"kafka: {error.problem.what}")
         return
     brokers = "1 broker" if found.brokers == 1 else f"{found.brokers} brokers"
     has = "no topics" if not found.topics else f"already {len(found.topics):,} topics"

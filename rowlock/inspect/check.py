@@ -11,7 +11,7 @@ import contextlib
 import getpass
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import cast
 
@@ -83,6 +83,12 @@ TRIAL_BROKER = "`python -m deploy.embedded up --kafka --keep broker` starts a br
 def list_findings(config: Config) -> list[Finding]:
     """Return all findings, each once. Nothing is written."""
     return list(dict.fromkeys(each.finding for each in list_scoped_findings(config)))
+
+
+def is_kafka_unreachable(config: Config, findings: Iterable[Finding]) -> bool:
+    """Return whether Kafka's address has an error. Another question to Kafka would then wait in vain."""
+    where = config.find_line("kafka", "bootstrap")
+    return any(each.level == "error" and each.place == where for each in findings)
 
 
 def list_scoped_findings(config: Config) -> list[ScopedFinding]:

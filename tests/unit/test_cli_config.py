@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import pytest
 import structlog
@@ -17,6 +17,7 @@ from rowlock.commands.needed_report import format_needed_changes
 from rowlock.errors import CommandError
 from rowlock.inspect.scopes import FindingScope, ScopedFinding, attach_scope
 from rowlock.processes.run import build_agent_name, build_run_commands
+from rowlock.views.retention import Backlog
 from schemas.config.model import Config
 from schemas.findings import START_OVER, Finding, format_copy_remedy
 
@@ -308,3 +309,27 @@ pipelines: {p: {sources: [b1], target: hq}, q: {sources: [b1], target: feed}}
     )
     assert "target feed" not in invoke("quarantine", "skip", "--pipeline", "p", "-c", "prod.yaml").stdout
     assert changed == []
+
+
+@pytest.mark.parametrize(("level", "measured"), [("error", 0), ("warning", 1)])
+def test_check_measures_no_headroom_if_kafka_does_not_answer(
+    level: Literal["error", "warning"], measured: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second question would wait for Kafka as long as the first, and find nothing."""
+    asked: list[Config] = []
+
+    def find(config: Config) -> list[ScopedFinding]:
+        place = config.find_line("kafka", "bootstrap")
+        found = Finding(level, place, "Kafka does not answer", "start the broker")
+        return attach_scope(FindingScope.EVERYTHING, "", [found])
+
+    def measure(config: Config) -> tuple[list[Backlog], list[Finding]]:
+        asked.append(config)
+        return [], []
+
+    monkeypatch.setattr("rowlock.inspect.check.list_scoped_findings", find)
+    monkeypatch.setattr("rowlock.inspect.headroom.measure_headroom", measure)
+    ended = invoke("check", "-c", write_config("one.yaml", "rowlock"))
+    assert ended.exit_code == (1 if level == "error" else 0), ended.output
+    assert "Kafka does not answer" in ended.stdout
+    assert len(asked) == measured

@@ -71,6 +71,11 @@ class _NoKafka:
         raise CommandError("Kafka does not answer", "start the broker")
 
 
+def test_a_kafka_that_does_not_answer_is_named_before_check_waits_for_it(init: Init) -> None:
+    result = init("mysql://app:a%20b@b/bank", "postgresql://u:p@hq/hq", "--yes")
+    assert result.stdout.index("kafka: Kafka does not answer\n") < result.stdout.index("written: ")
+
+
 def list_files(folder: Path) -> list[str]:
     return sorted(each.name for each in folder.iterdir())
 
