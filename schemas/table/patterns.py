@@ -50,7 +50,7 @@ def split_parts(text: str, dots: bool = True) -> tuple[TemplatePart, TemplatePar
         else:
             parts[second].append((token[2], False) if token[2] else (token[1].replace("``", "`"), True))
     if not all(any(piece for piece, _ in part) for part in parts):
-        raise PatternError("database and table are not both there")
+        raise PatternError("database or table is missing")
     return tuple(parts[0]), tuple(parts[1])
 
 

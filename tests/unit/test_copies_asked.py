@@ -79,7 +79,7 @@ def test_of_several_sources_one_is_named(config: Config, sent: list[Any]) -> Non
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        (CopyRequested("acct"), "is no table: database and table are not both there: write database.table"),
+        (CopyRequested("acct"), "is no table: database or table is missing: write database.table"),
         (CopyRequested("bank.acct", source="b9"), "there is no source 'b9': name one of b1, b2, d"),
         (CopyRequested("other.t"), "other.t is not among the `tables:` of any source: add it"),
         (CopyRequested("bank.transfer", source="b2"), "not among the `tables:` of source b2"),
