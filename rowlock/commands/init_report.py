@@ -69,7 +69,7 @@ def show_kafka(config: Config, source: str) -> None:
         click.echo(f"kafka: {error.problem.what}")
         return
     brokers = "1 broker" if found.brokers == 1 else f"{found.brokers} brokers"
-    has = "no topics" if not found.topics else f"already {len(found.topics):,} topics"
+    has = "no topics" if not found.topics else f"already {_count_topics(len(found.topics))}"
     captured = f" (sources captured into it: {', '.join(found.sources)})" if found.sources else ""
     click.echo(
         f"kafka: cluster {found.cluster_id} at {kafka.bootstrap}, {brokers}; it has {has} with the prefix "
@@ -83,6 +83,10 @@ def show_kafka(config: Config, source: str) -> None:
         )
     if (leader := find_living_leader(kafka)) is not None:
         click.echo(f"rowlock: warning: {describe_living_system(kafka, leader)}", err=True)
+
+
+def _count_topics(number: int) -> str:
+    return "1 topic" if number == 1 else f"{number:,} topics"
 
 
 def show_tables(draft: ConfigDraft, listed: TableList, *, are_numbered: bool) -> None:

@@ -133,7 +133,8 @@ def test_printed_statements_create_a_user_that_does_not_exist(first: FirstHour) 
             else:
                 assert first.run_statements(result.stdout), result.stdout
         assert result.exit_code == 0, result.output
-        assert "; it has no topics with the prefix rowlock" in result.stdout
+        # tests before this one may have left some
+        assert re.search(r"; it has (no|already [\d,]+) topics? with the prefix rowlock", result.stdout)
     finally:
         first.source.execute(f"DROP USER IF EXISTS `{new}`@`%`")
         if first.target.kind == "postgres":

@@ -158,6 +158,8 @@ def test_the_kafka_cluster_is_named_with_what_it_has_of_the_prefix(
     shown = show_kafka_of(monkeypatch, init, KafkaContents("cl-1", 1, (), ()))
     assert "kafka: cluster cl-1 at k:1, 1 broker; it has no topics with the prefix rowlock\n" in shown.stdout
     assert "warning" not in shown.stderr
+    one = show_kafka_of(monkeypatch, init, KafkaContents("cl-1", 3, ("rowlock.control",), ()))
+    assert "it has already 1 topic with the prefix rowlock\n" in one.stdout
     used = KafkaContents("cl-1", 3, ("rowlock.b.watermark", "rowlock.control"), ("b",))
     again = show_kafka_of(monkeypatch, init, used)
     assert (
