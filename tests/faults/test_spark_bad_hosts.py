@@ -4,7 +4,6 @@ as that is done. MySQL to PostgreSQL; rowlock is installed on the hosts, so each
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import shutil
 import tarfile
@@ -18,14 +17,12 @@ import pytest
 
 from deploy.embedded.services import Kafka, MySQL, PostgreSQL
 from tests.faults.spark_executors import TOKEN, RunOnHosts, build_host, make_package, run_on_hosts
+from tests.kits.moved_clock import MOVED_CLOCK
 from tests.servers.spark_host import SparkHost
 from tests.servers.spark_hosts import PYTHON
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
-FAKETIME = [Path(os.environ.get("ROWLOCK_FAKETIME", "/nowhere")),
-            *Path("/usr/lib").glob("*/faketime/libfaketime.so.1")]  # fmt: skip
-"""Where the library of the package libfaketime may be."""
 PROGRAM = "python"
 """The name of what hosts run as their Python."""
 WAIT_S = 5.0
@@ -162,24 +159,23 @@ def test_a_host_serves_as_soon_as_its_token_is_right(
         system.until_open("host1", host.name)
 
 
-def build_clock(system: RunOnHosts, offset: str) -> dict[Path, bytes]:
-    """Return the files of a host whose Python has another clock; that of its Java is right."""
-    library = next((path for path in FAKETIME if path.is_file()), None)
-    if library is None:
-        pytest.skip("no libfaketime; ROWLOCK_FAKETIME may name it")
-    own = system.token.parent / "libfaketime.so.1"
-    setting = f"LD_PRELOAD={own} FAKETIME={offset} DONT_FAKE_MONOTONIC=1 "
-    return {own: library.read_bytes(), **build_program(system.token.parent, setting)}
+def build_clock(system: RunOnHosts, offset_s: int) -> dict[Path, bytes]:
+    """Return the files of a host whose Python has another clock."""
+    folder = system.token.parent / "clock"
+    moved = folder / "clock"
+    setting = f"export PYTHONPATH={folder}:$PYTHONPATH TEST_CLOCK={moved}\n"
+    files = {folder / "sitecustomize.py": MOVED_CLOCK.encode(), moved: str(offset_s).encode()}
+    return {**files, **build_program(system.token.parent, setting)}
 
 
-@pytest.mark.parametrize("offset", ["+10m", "-10m"])
-def test_a_host_whose_clock_is_ten_minutes_off(system: RunOnHosts, installed: Path, offset: str) -> None:
+@pytest.mark.parametrize("offset_s", [600, -600])
+def test_a_host_whose_clock_is_ten_minutes_off(system: RunOnHosts, installed: Path, offset_s: int) -> None:
     system.until_open("host1")
-    files = build_clock(system, offset)
+    files = build_clock(system, offset_s)
     with bad_host(system, environment={"PYTHONPATH": str(installed / "good")}, files=files) as host:
         program = system.token.parent / PROGRAM
         now = float(host.call(program, "-c", "import time; print(time.time())"))
-        assert 550 < abs(now - time.time()) < 650
+        assert abs(now - offset_s - time.time()) < 50
         system.until_open("host1", host.name)
         waited = system.measure(system.cluster.hosts[0].kill_executor, seed=4)
         assert waited < WAIT_S
