@@ -20,9 +20,12 @@ from schemas.patience import scale_timeout
 
 BROKER_START_S = 3.0
 """Seconds in which a broker that was just started may begin to listen."""
+UNRESOLVED = "the host's name cannot be resolved"
 NO_LISTENER = "nothing accepts a connection there"
 CLOSED = "a connection there is closed without an answer"
 SILENT = "a connection there is accepted, and no request is answered"
+_NEAREST_FIRST = (SILENT, CLOSED, NO_LISTENER, UNRESOLVED)
+"""Of several addresses the problem of the one that comes nearest to an answer is reported."""
 _CONNECT_S = 3.0
 _ANSWER_S = 1.0
 """Seconds on an idle machine in which a broker answers the probe."""
@@ -34,6 +37,8 @@ _API_VERSIONS = struct.pack(">IHHIh", 10, 18, 0, 1, -1)
 
 Probe = Callable[[str, int], str | None]
 """Returns why there is no answer at a host and port; None: there is one."""
+Request = Callable[[socket.socket, str], str | None]
+"""Asks the host of a connection, and returns the same. Raises TimeoutError without an answer."""
 
 
 def find_kafka_problem(bootstrap: str, options: Mapping[str, str]) -> str | None:
@@ -43,7 +48,7 @@ def find_kafka_problem(bootstrap: str, options: Mapping[str, str]) -> str | None
     addresses = parse_bootstrap_addresses(bootstrap)
     is_tls = options.get("security.protocol", "").upper().endswith("SSL")
     answer_s = min(_MAX_ANSWER_S, max(_MIN_ANSWER_S, scale_timeout(_ANSWER_S)))
-    probe = partial(_probe_tls if is_tls else _probe_plain, answer_s)
+    probe = partial(_probe_address, _request_tls if is_tls else _request_versions, answer_s)
     until = time.monotonic() + BROKER_START_S
     while addresses:
         problems = _probe_addresses(addresses, probe)
@@ -52,7 +57,7 @@ def find_kafka_problem(bootstrap: str, options: Mapping[str, str]) -> str | None
         if SILENT in problems:
             return SILENT
         if time.monotonic() >= until:
-            return CLOSED if CLOSED in problems else NO_LISTENER
+            return next(each for each in _NEAREST_FIRST if each in problems)
         time.sleep(_POLL_S)
     return None
 
@@ -68,36 +73,37 @@ def _probe_addresses(addresses: list[tuple[str, int]], probe: Probe) -> list[str
     return found
 
 
-def _probe_plain(answer_s: float, host: str, port: int) -> str | None:
+def _probe_address(request: Request, answer_s: float, host: str, port: int) -> str | None:
     try:
         conn = socket.create_connection((host, port), timeout=_CONNECT_S)
+    except socket.gaierror:
+        return UNRESOLVED
     except OSError:
         return NO_LISTENER
     with conn:
         conn.settimeout(answer_s)
         try:
-            conn.sendall(_API_VERSIONS)
-            return None if conn.recv(1) else CLOSED
+            return request(conn, host)
         except TimeoutError:
             return SILENT
         except OSError:
             return CLOSED
 
 
-def _probe_tls(answer_s: float, host: str, port: int) -> str | None:
+def _request_versions(conn: socket.socket, host: str) -> str | None:
+    del host
+    conn.sendall(_API_VERSIONS)
+    return None if conn.recv(1) else CLOSED
+
+
+def _request_tls(conn: socket.socket, host: str) -> str | None:
     """Begin TLS: whatever the server makes of that, it is no silence. Kafka's client reports the rest."""
-    try:
-        conn = socket.create_connection((host, port), timeout=_CONNECT_S)
-    except OSError:
-        return NO_LISTENER
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent
-    with conn:
-        conn.settimeout(answer_s)
-        try:
-            context.wrap_socket(conn, server_hostname=host).close()
-        except TimeoutError:
-            return SILENT
-        except OSError:
-            pass
+    try:
+        context.wrap_socket(conn, server_hostname=host).close()
+    except TimeoutError:
+        raise
+    except OSError:
+        pass
     return None

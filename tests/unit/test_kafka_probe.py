@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from schemas.io import kafka_probe
-from schemas.io.kafka_probe import CLOSED, NO_LISTENER, SILENT, find_kafka_problem
+from schemas.io.kafka_probe import CLOSED, NO_LISTENER, SILENT, UNRESOLVED, find_kafka_problem
 from tests.kits.listening import Answer, listening, silent
 
 TLS = {"security.protocol": "sasl_ssl"}
@@ -42,6 +42,15 @@ def test_a_port_without_a_listener_is_found(
 ) -> None:
     monkeypatch.setattr(kafka_probe, "BROKER_START_S", 0.0)
     assert find_kafka_problem(f"127.0.0.1:{closed_port}", options) == NO_LISTENER
+
+
+@pytest.mark.parametrize("options", [{}, TLS])
+def test_a_name_without_an_address_is_found(
+    closed_port: int, options: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_probe, "BROKER_START_S", 0.0)
+    assert find_kafka_problem("kafka1.invalid:9092", options) == UNRESOLVED
+    assert find_kafka_problem(f"kafka1.invalid:9092,127.0.0.1:{closed_port}", options) == NO_LISTENER
 
 
 @pytest.mark.parametrize("options", [{}, TLS])
@@ -80,6 +89,6 @@ def test_addresses_that_only_kafkas_client_can_read_are_no_problem() -> None:
 def test_a_broker_that_begins_to_listen_is_found(closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_probe, "BROKER_START_S", 3600.0)
     results = iter((NO_LISTENER, CLOSED, None))
-    monkeypatch.setattr(kafka_probe, "_probe_plain", lambda *_: next(results))
+    monkeypatch.setattr(kafka_probe, "_probe_address", lambda *_: next(results))
     monkeypatch.setattr(kafka_probe, "_POLL_S", 0.0)
     assert find_kafka_problem(f"127.0.0.1:{closed_port}", {}) is None
