@@ -130,7 +130,8 @@ class ServerUnreachable(msgspec.Struct, frozen=True, tag="unreachable"):
 class PipelineRefused(msgspec.Struct, frozen=True, tag="refused"):
     """The slot serves no unit of a pipeline, because its host lacks a secret that executors read themselves.
 
-    It releases the pipeline's units that it gets until the next UsePipeline.
+    Until the next UsePipeline it releases the pipeline's units that it gets, or serves them with the secrets
+    that it had before, until the apply process takes them away.
     """
 
     run: str = msgspec.field(name="run")

@@ -19,8 +19,9 @@ from schemas.wire.records import Watermark
 def explain_unknown_table(config: Config, source: str, table: TableName) -> Problem | None:
     """Return why a table can be no table of `source`; None: it is one.
 
-    A table with events or a state in Kafka is known. Only for others the source is asked; if it does not
-    answer, they count as unknown. Raises CommandError if Kafka does not answer.
+    A table with events or a state in Kafka is known. Only for others the source is asked, which lists those
+    that its user may see; if it does not answer, they count as unknown. Raises CommandError if Kafka does not
+    answer.
     """
     captured = _read_captured_tables(config, source)
     if table in captured:
@@ -32,7 +33,10 @@ def explain_unknown_table(config: Config, source: str, table: TableName) -> Prob
     known = {rules.normalize_table(each) for each in (*captured, *present)}
     if rules.normalize_table(table) in known:
         return None
-    return Problem(f"source {source} has no table {format_table_text(*table)}", _propose_tables(table, known))
+    return Problem(
+        f"source {source} has no table {format_table_text(*table)}",
+        f"{_propose_tables(table, known)}; otherwise give the source's user SELECT on the table",
+    )
 
 
 def _read_captured_tables(config: Config, source: str) -> set[TableName]:

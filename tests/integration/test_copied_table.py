@@ -27,4 +27,7 @@ def test_only_a_table_of_the_source_can_be_copied(
     assert explain_unknown_table(config, "b1", (unique, "acct")) is None
     problem = explain_unknown_table(config, "b1", (unique, "acc"))
     assert problem is not None
-    assert str(problem) == (f"source b1 has no table {unique}.acc: did you mean '{unique}.acct'?")
+    assert str(problem) == (
+        f"source b1 has no table {unique}.acc: did you mean '{unique}.acct'?; otherwise give the source's "
+        "user SELECT on the table"
+    )

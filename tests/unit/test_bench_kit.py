@@ -11,16 +11,7 @@ from bench.kit import kind_of
 from rowlock.processes.child_process import build_child_command
 from rowlock.processes.run import build_run_commands
 from schemas.config.model import load_config
-
-CONFIG = """\
-kafka: {bootstrap: "127.0.0.1:1"}
-sources:
-  b1: {type: mariadb, host: 127.0.0.1, port: 1, user: u, password: p, tables: [bank.*]}
-targets:
-  hq: {type: postgres, host: 127.0.0.1, port: 1, user: u, password: p, database: d}
-pipelines:
-  p: {sources: [b1], target: hq, routes: [{from: bank.*, to: "public.{table}"}]}
-"""
+from tests.kits.command_line import CONFIG
 
 
 def test_the_parts_of_a_run(tmp_path: Path) -> None:

@@ -51,18 +51,10 @@ from schemas.wire.copies import CopyState, RemovedRows
 from schemas.wire.event import EventEnvelope, Source
 from schemas.wire.records import TableStop, Watermark
 from tests.kits.apply import account_table
+from tests.kits.command_line import CONFIG
 from tests.kits.topic import usual_tables
 
 TOPIC = "rowlock.b1.bank.acct"
-CONFIG = """\
-kafka: {bootstrap: "127.0.0.1:1"}
-sources:
-  b1: {type: mariadb, host: 127.0.0.1, port: 1, user: u, password: p, tables: [bank.*]}
-targets:
-  hq: {type: postgres, host: 127.0.0.1, port: 1, user: u, password: p, database: d}
-pipelines:
-  p: {sources: [b1], target: hq, routes: [{from: bank.*, to: "public.{table}"}]}
-"""
 NOW_MS = 1_790_000_000_000
 CAPTURE, APPLY = "capture/b1", f"apply/p/{TOPIC}"
 

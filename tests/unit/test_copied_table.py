@@ -88,6 +88,7 @@ def test_a_wrong_name_is_refused_with_similar_ones(explain: Callable[..., Proble
     assert problem is not None
     assert problem.what == "source b1 has no table bank.acc"
     assert problem.action.startswith("did you mean 'bank.acct' or ")
+    assert problem.action.endswith("; otherwise give the source's user SELECT on the table")
     unreached = explain(("bank", "acc"), unreached=True)
     assert unreached is not None
     assert unreached.action.startswith("did you mean 'bank.acct' or ")
