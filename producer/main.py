@@ -174,7 +174,7 @@ def _configure_log() -> None:
         )
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
     )
 
 
@@ -226,9 +226,10 @@ def _watch_stdin(orders: Orders) -> None:
 
 
 def _write_line(**fields: object) -> None:
-    """Write a JSON line to stdout, for the process that started this one."""
+    """Write a JSON line to stdout, for the process that started this one. Several threads do."""
     with contextlib.suppress(BrokenPipeError):
-        print(json.dumps(fields), flush=True)  # noqa: T201
+        sys.stdout.write(f"{json.dumps(fields)}\n")  # in one piece: print() writes the newline by itself
+        sys.stdout.flush()
 
 
 def _report_watermark(mark: Watermark) -> None:
@@ -257,8 +258,8 @@ def _report_failure(source: str, problem: Problem, *, wait: bool = False) -> int
     _write_line(kind="failed", source=source, error=encode_problem(problem), login_refused=refused)
     if wait:  # the agent reports it
         return 2
-    print(f"capture of {source} stopped: {message}", file=sys.stderr)  # noqa: T201
-    print(json.dumps({"unit": f"capture {source}", "exit": 2, "error": message}), file=sys.stderr, flush=True)  # noqa: T201
+    ended = json.dumps({"unit": f"capture {source}", "exit": 2, "error": message})
+    sys.stderr.write(f"capture of {source} stopped: {message}\n{ended}\n")
     return 2
 
 

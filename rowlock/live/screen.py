@@ -124,7 +124,7 @@ def show_live_view(config: Config) -> Iterator[LiveReader]:
     try:
         reader.start()
         screen.start()
-        structlog.configure(logger_factory=structlog.PrintLoggerFactory(above))
+        structlog.configure(logger_factory=structlog.WriteLoggerFactory(above))
         with contextlib.redirect_stderr(above):
             yield reader
     finally:

@@ -68,7 +68,7 @@ def configure_logging(level: str = "info") -> None:
             *_build_renderers(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
     forward_logs_to_structlog()

@@ -238,7 +238,7 @@ def _questions(coordinator: Coordinator) -> None:
 
 
 def main(config: dict[str, Any]) -> int:
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    structlog.configure(logger_factory=structlog.WriteLoggerFactory(sys.stderr))
     kafka = KafkaConfig(bootstrap=config["bootstrap"], prefix=config["prefix"])
     found = inventory(config.get("units", 0))
     listen = config.get("listen", "127.0.0.1:0")

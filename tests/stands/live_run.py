@@ -23,11 +23,11 @@ from schemas.clock import read_clock_ms
 
 CHILD = """
 import json, signal, sys, time
-print("a line of Java", file=sys.stderr)
-print("WARNING: Using incubator modules: jdk.incubator.vector", file=sys.stderr)
-print("WARNING: Using incubator modules: another", file=sys.stderr)
+sys.stderr.write("a line of Java\\n")
+sys.stderr.write("WARNING: Using incubator modules: jdk.incubator.vector\\n")
+sys.stderr.write("WARNING: Using incubator modules: another\\n")
 def log(event, **fields):
-    print(json.dumps({"event": event, **fields}), file=sys.stderr, flush=True)
+    sys.stderr.write(json.dumps({"event": event, **fields}) + "\\n")
 log("unit stopped", level="warning", cause="x" * 150)
 for number in range(1000):
     time.sleep(0.2)

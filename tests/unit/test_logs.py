@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import logging
 import subprocess
@@ -97,14 +98,58 @@ def test_an_error_that_psycopg_ignores_is_no_line(logger: str, text: str, is_log
     assert [line["event"] for line in logs] == [text] * is_logged
 
 
+CONFIGURATIONS = [
+    "from producer.main import _configure_log; _configure_log()",
+    "from consumer.logs import log_to_stderr; log_to_stderr()",
+    "from rowlock.processes.log import configure_logging; configure_logging()",
+]
+SPLIT = """
+import sys
+class Pieces:
+    def __init__(self, stream):
+        self.stream, self.pieces = stream, []
+    def write(self, text):
+        self.pieces.append(text)
+    def flush(self):
+        pass
+    def isatty(self):
+        return False
+sys.stdout, sys.stderr = seen = Pieces(sys.stdout), Pieces(sys.stderr)
+{script}
+for each in seen:
+    each.stream.write("".join(f"{{piece!r}}\\n" for piece in each.pieces))
+"""
+
+
+def split(script: str) -> list[str]:
+    """Return what a script writes to stdout and stderr, in the pieces that it writes."""
+    ended = subprocess.run(
+        [sys.executable, "-c", SPLIT.format(script=script)],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return [ast.literal_eval(line) for line in (ended.stdout + ended.stderr).splitlines()]
+
+
 @pytest.mark.parametrize(
-    "configure",
+    "script",
     [
-        "from producer.main import _configure_log; _configure_log()",
-        "from consumer.logs import log_to_stderr; log_to_stderr()",
-        "from rowlock.processes.log import configure_logging; configure_logging()",
+        *(
+            f"{each}; import structlog; structlog.get_logger().warning('unit stops')"
+            for each in CONFIGURATIONS
+        ),
+        "from producer import main; main._report_trouble('b1', 'no route', delivery_failed=False)",
+        "from producer import main; main._report_failure('b1', main.Problem('no route'))",
+        "from schemas.config.changes.handed import *; announce_config(Config.model_construct())",
     ],
 )
+def test_a_line_is_written_in_one_piece(script: str) -> None:
+    """Threads and processes share stdout and stderr; with PYTHONUNBUFFERED each piece goes out at once."""
+    pieces = split(script)
+    assert pieces
+    assert all(piece.endswith("\n") for piece in pieces)
+
+
+@pytest.mark.parametrize("configure", CONFIGURATIONS)
 def test_a_traceback_shows_no_variables(configure: str) -> None:
     """structlog's default shows those of every frame, where rich is installed."""
     script = f"""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,7 +37,8 @@ def announce_config(config: Config) -> None:
     """Write the configuration that is used from now on to stdout, as a line for the parent process."""
     line = msgspec.json.encode(replace(config.made_of, changes=()))
     with contextlib.suppress(BrokenPipeError):
-        print(line.decode(), flush=True)  # noqa: T201
+        sys.stdout.write(f"{line.decode()}\n")
+        sys.stdout.flush()
 
 
 def is_announced_config(line: Mapping[str, Any]) -> bool:
