@@ -135,9 +135,8 @@ class PipelineShell:
     def _handle_event(self, event: PipelineEvent) -> None:
         now = time.monotonic()
         self._state, effects = decisions.step_pipeline(self._state, event, now)
-        state = "stopping" if self._ending.is_set() else "running"
         self._status.write_changes(
-            now, state, {topic: u.watched for topic, u in self._state.units.items() if u.epoch}
+            now, {topic: u.watched for topic, u in self._state.units.items() if u.epoch}
         )  # before the end of a unit is reported
         for effect in effects:
             self._effects.run_effect(effect)

@@ -1,8 +1,7 @@
 """JSON lines on stdout for the supervisor of the apply process; stdout carries nothing else.
 
-`{"kind":"status","pipeline":P,"state":"running|stopping","units":{topic:{offset,state,applied,dropped,held,
-displaced,commit_ts_ms,lanes,message?,left?}},"applied":N}` at most once a second and only when something
-changed;
+`{"kind":"status","pipeline":P,"units":{topic:{offset,state,applied,dropped,held,displaced,commit_ts_ms,lanes,
+message?,left?}}}` at most once a second, with the units that have changed;
 `{"kind":"problem","pipeline":P,"what":…,"why":…}` for each problem. `{"kind":"ready",…}`, once Spark is up,
 is written by consumer.process.instructions, `{"kind":"slots",…}` by consumer.reporting.slot_lines.
 """
@@ -35,34 +34,31 @@ class StatusWriter:
         self._pipeline, self._count_left = pipeline, count_left
         self._out = out
         self._next = 0.0
-        self._last: dict[str, Any] = {}
+        self._written: dict[str, WatchedUnit] = {}
+        """Topic → what was written last."""
         self._units: Mapping[str, WatchedUnit] = {}
 
-    def write_changes(self, now: float, state: str, units: Mapping[str, WatchedUnit]) -> None:
-        """Write the status if it is due and has changed; also before a unit is left out, so that its last
-        figures are known.
+    def write_changes(self, now: float, units: Mapping[str, WatchedUnit]) -> None:
+        """Write the status of all units that have changed if it is due, and at once the last figures of
+        units that are left out.
         """
-        if self._units.keys() - units.keys():
-            self.write_status(state, self._units)
+        if left_out := self._units.keys() - units.keys():
+            self.write_status({topic: self._units[topic] for topic in left_out})
+            for topic in left_out:
+                self._written.pop(topic, None)
         self._units = units
         if now >= self._next:
             self._next = now + STATUS_INTERVAL_S
-            self.write_status(state, units)
+            self.write_status(units)
 
-    def write_status(self, state: str, units: Mapping[str, WatchedUnit]) -> None:
-        """Write the status unless it equals the last one written."""
-        line = {
-            "kind": "status",
-            "state": state,
-            "units": {
-                topic: _build_unit_status(replace(unit, left=self._count_left(topic, unit)))
-                for topic, unit in sorted(units.items())
-            },
-            "applied": sum(unit.applied for unit in units.values()),
-        }
-        if line != self._last:
-            self._last = line
-            self._write_line(line)
+    def write_status(self, units: Mapping[str, WatchedUnit]) -> None:
+        """Write the status of those units whose last one differs."""
+        present = {topic: replace(unit, left=self._count_left(topic, unit)) for topic, unit in units.items()}
+        changed = {topic: unit for topic, unit in present.items() if self._written.get(topic) != unit}
+        if changed:
+            self._written.update(changed)
+            shown = {topic: _build_unit_status(unit) for topic, unit in sorted(changed.items())}
+            self._write_line({"kind": "status", "units": shown})
 
     def write_problem(self, what: str, why: str) -> None:
         self._write_line({"kind": "problem", "what": what, "why": why})

@@ -50,7 +50,7 @@ def _of_event(data: bytes) -> WorkerEvent:
 def _status(unit: WatchedUnit) -> bytes:
     out = io.StringIO()
     writer = StatusWriter("to-hq", LineWriter(out))
-    writer.write_status("running", {"rowlock.branch1.bank.acct": unit})
+    writer.write_status({"rowlock.branch1.bank.acct": unit})
     writer.write_problem("what", "why")
     return out.getvalue().strip().encode()
 
@@ -127,6 +127,7 @@ STRUCTURES = (
             Case("slow", 12.3, lambda seconds: _encode_slow_line(seconds).strip().encode(), None),
         ),
         (WatchedUnit, SlotReport),
+        forgotten=frozenset({"0.applied", "0.state"}),  # of the pipeline; no process read them
     ),
     Structure(
         "capture-command",

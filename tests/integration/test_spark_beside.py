@@ -176,7 +176,8 @@ def applied_by(process: AssignedApply, scene: Scene) -> int:
 
     def at_the_end() -> dict[str, Any] | None:
         reported = [line for _, line in process.reported.copy() if line["kind"] == "status"]
-        unit = reported[-1]["units"].get(scene.topic.name) if reported else None
+        units = [line["units"][scene.topic.name] for line in reported if scene.topic.name in line["units"]]
+        unit = units[-1] if units else None
         return unit if unit and unit["offset"] == end else None
 
     return int(until(at_the_end, what="the figures")["applied"])

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import psycopg
 import pytest
 
 from consumer.ordering.lanes.lane import LaneLimits
@@ -145,6 +146,19 @@ def test_an_identity_that_is_always_generated_takes_the_sources_keys(real: Real)
         unit.write([unit.source.put(unit.source.row(key, None, version)) for key in range(60)])
         assert unit.apply(1).state == "ok"
     assert unit.rows() == rows_of(unit.source)
+
+
+def test_a_definition_is_read_over_the_open_connection(real: Real, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a connection of its own each read cost PostgreSQL several times as much."""
+    if real.schema != "public":
+        pytest.skip("PostgreSQL's")
+    table = account_table(db="public", name="reread")
+    real.session.create_table(table)
+    monkeypatch.setattr(psycopg, "connect", None)
+    for _ in range(2):
+        found = real.session.read_table("public", "reread")
+        assert found is not None
+        assert found.column_names == table.column_names
 
 
 def test_many_that_make_one_table_at_once_all_have_it(real: Real) -> None:

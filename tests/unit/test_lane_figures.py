@@ -238,9 +238,14 @@ def test_report_counts_no_event_that_comes_and_goes_in_one_batch() -> None:
 def test_last_figures_of_a_unit_are_written_before_it_is_left_out() -> None:
     out = io.StringIO()
     writer = StatusWriter("p", LineWriter(out))
-    writer.write_changes(0.0, "running", {"a": WatchedUnit(1, applied=1), "b": WatchedUnit(1)})
-    writer.write_changes(0.1, "running", {"a": WatchedUnit(1, applied=2), "b": WatchedUnit(1)})
-    writer.write_changes(0.2, "running", {"b": WatchedUnit(1)})
-    writer.write_changes(STATUS_INTERVAL_S, "running", {"b": WatchedUnit(1)})
+    writer.write_changes(0.0, {"a": WatchedUnit(1, applied=1), "b": WatchedUnit(1)})
+    writer.write_changes(0.1, {"a": WatchedUnit(1, applied=2), "b": WatchedUnit(1)})
+    writer.write_changes(0.2, {"b": WatchedUnit(1)})
+    writer.write_changes(STATUS_INTERVAL_S, {"b": WatchedUnit(1)})
     lines = [json.loads(line)["units"] for line in out.getvalue().splitlines()]
-    assert [line.get("a", {}).get("applied") for line in lines] == [1, 2, None]
+    assert [{topic: unit["applied"] for topic, unit in line.items()} for line in lines] == [
+        {"a": 1, "b": 0},
+        {"a": 2},
+    ]
+    writer.write_changes(2 * STATUS_INTERVAL_S, {"a": WatchedUnit(1, applied=2), "b": WatchedUnit(1)})
+    assert set(json.loads(out.getvalue().splitlines()[-1])["units"]) == {"a"}, "it has come back"

@@ -39,7 +39,7 @@ from consumer.targets.postgres.connection import PostgresLink
 from consumer.targets.postgres.errors import build_connect_error, describe_server_error, parse_sqlstate
 from consumer.targets.postgres.errors import build_consumer_error as postgres_error
 from consumer.targets.postgres.errors import get_error_class as get_postgres_class
-from consumer.targets.shared.inspection import open_inspector
+from consumer.targets.shared.inspection import CatalogInspection
 from producer.checks import binlog_server
 from producer.errors import SourceRefusedError, TransientSourceError
 from producer.sources.catalog import BINLOG_FLAVOURS
@@ -678,14 +678,25 @@ def test_server_behind_a_proxy_is_judged_by_its_own_version() -> None:
     assert found.remedy.startswith("upgrade it")
 
 
+class LostPostgres:
+    """A connection of psycopg whose server no longer answers."""
+
+    closed = broken = True
+
+    def add_notice_handler(self, handler: object) -> None:
+        pass
+
+    def cursor(self, *_: object) -> object:
+        raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+    def rollback(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 def test_inspection_gives_the_driver_s_error_to_the_dialect() -> None:
-    target: Any = SimpleNamespace(
-        user="u",
-        password=SimpleNamespace(get_secret_value=lambda: "p"),
-        host="127.0.0.1",
-        port=1,
-        database="d",
-    )
     seen = []
 
     @contextlib.contextmanager
@@ -696,12 +707,13 @@ def test_inspection_gives_the_driver_s_error_to_the_dialect() -> None:
         except psycopg.Error as error:
             raise TargetConfigError("translated") from error
 
+    inspection = CatalogInspection("postgresql+psycopg", "h:5432", translated)
     with (
         pytest.raises(TargetConfigError, match="translated"),
-        open_inspector(target, "postgresql+psycopg", {}, translated) as inspector,
+        inspection.open_inspector(LostPostgres()) as inspector,
     ):
         inspector.has_table("t")
-    assert seen == [""]
+    assert len(seen) == 1
 
 
 class OpenedPostgres:
@@ -710,7 +722,8 @@ class OpenedPostgres:
     closed = False
 
     def __init__(self, version: str, error: psycopg.Error | None = None) -> None:
-        self.info = SimpleNamespace(parameter_status=lambda _: version)
+        status = psycopg.pq.TransactionStatus.IDLE
+        self.info: Any = SimpleNamespace(parameter_status=lambda _: version, transaction_status=status)
         self._error = error
 
     def execute(self, _text: str) -> None:
@@ -726,6 +739,17 @@ def postgres_link(monkeypatch: pytest.MonkeyPatch, opened: OpenedPostgres) -> Po
     password = SimpleNamespace(get_secret_value=lambda: "p")
     target: Any = SimpleNamespace(host="h", port=5432, user="u", database="d", password=password, tls=None)
     return PostgresLink(target, "test")
+
+
+def test_a_catalog_is_not_read_within_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLAlchemy rolls back at the end, and a transaction of the session with it."""
+    opened: Any = OpenedPostgres("16.0")
+    link = postgres_link(monkeypatch, opened)
+    link.connect()
+    assert link.get_idle_connection() is opened
+    opened.info.transaction_status = psycopg.pq.TransactionStatus.INTRANS
+    with pytest.raises(RuntimeError, match="within a transaction"):
+        link.get_idle_connection()
 
 
 def test_postgres_commits_each_statement_outside_of_transactions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,14 +53,14 @@ def test_status_lines_are_written_once_and_survive_a_reader_that_is_gone() -> No
     out = io.StringIO()
     writer = StatusWriter("p", LineWriter(out))
     units = {"t": WatchedUnit(offset=3, applied=4, displaced=2)}
-    writer.write_changes(0.0, "running", units)
-    writer.write_changes(5.0, "running", units)
+    writer.write_changes(0.0, units)
+    writer.write_changes(5.0, units)
     (line,) = [json.loads(text) for text in out.getvalue().splitlines()]
-    assert (line["kind"], line["units"]["t"]["offset"], line["applied"]) == ("status", 3, 4)
-    assert line["units"]["t"]["displaced"] == 2
+    assert (line["kind"], line["pipeline"], line["units"]["t"]["offset"]) == ("status", "p", 3)
+    assert (line["units"]["t"]["applied"], line["units"]["t"]["displaced"]) == (4, 2)
     assert "left" not in line["units"]["t"]
     writer = StatusWriter("p", LineWriter(out), lambda topic, unit: unit.offset + len(topic))
-    writer.write_changes(10.0, "running", units)
+    writer.write_changes(10.0, units)
     assert json.loads(out.getvalue().splitlines()[-1])["units"]["t"]["left"] == 4
 
     class ClosedReader(io.StringIO):

@@ -17,11 +17,11 @@ from consumer.ordering.model import TargetTable
 from consumer.targets.checks.rights import ROW_RIGHTS, MissingRight, RequiredRights
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.postgres import rights
-from consumer.targets.postgres.connection import build_tls_arguments, translate_refusals
+from consumer.targets.postgres.connection import translate_refusals
 from consumer.targets.postgres.facts import read_table_facts
 from consumer.targets.postgres.numbering import render_numbering
 from consumer.targets.postgres.sql import bare, quote, render_row_comparison
-from consumer.targets.shared.inspection import open_inspector
+from consumer.targets.shared.inspection import CatalogInspection
 from consumer.targets.shared.keyed_reads import KeyedReads
 from consumer.targets.shared.name_limits import require_column_names, require_table_names
 from consumer.targets.shared.numbering import choose_first_number
@@ -69,15 +69,14 @@ class PostgresTargetCatalog(KeyedReads):
     render_up_to_key = staticmethod(partial(render_row_comparison, "<="))
 
     def __init__(self, target: TargetConfig, link: PostgresLink) -> None:
-        self._target = target
         self._link = link
+        where = f"{target.host}:{target.port}"
+        self._inspection = CatalogInspection("postgresql+psycopg", where, link.translate_errors)
 
     def read_table(self, schema: str, name: str) -> Table | None:
         require_table_names(f"{schema}.{name}", (schema, name), explain_name)
-        tls = build_tls_arguments(self._target)
-        with open_inspector(
-            self._target, "postgresql+psycopg", tls, self._link.translate_errors
-        ) as inspector:
+        self._link.connect()
+        with self._inspection.open_inspector(self._link.get_idle_connection()) as inspector:
             if not inspector.has_table(name, schema=schema):
                 return None
             formatted = {str(column): str(text) for column, text in self._fetch_rows(_TYPES, schema, name)}

@@ -1,25 +1,20 @@
-"""SQLAlchemy's inspector over a short connection of its own; catalogs are read rarely, never on the
-data path.
-"""
+"""SQLAlchemy's inspector over the connection that a target's session has open."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import URL, Engine, create_engine, inspect
+from sqlalchemy import Engine, create_engine, inspect
 from sqlalchemy.exc import DBAPIError, SAWarning, SQLAlchemyError
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import StaticPool
 
 from consumer.errors import TransientError
 
 if TYPE_CHECKING:
     from sqlalchemy.engine.reflection import Inspector
-
-    from schemas.config.model import TargetConfig
 
 
 ErrorTranslator = Callable[[str], AbstractContextManager[None]]
@@ -27,35 +22,46 @@ ErrorTranslator = Callable[[str], AbstractContextManager[None]]
 `MySqlLink.translate_errors`."""
 
 
-@contextmanager
-def open_inspector(
-    target: TargetConfig, driver: str, tls: Mapping[str, Any], translated: ErrorTranslator
-) -> Iterator[Inspector]:
-    """Yield an inspector of `target`. `tls`: the driver's arguments; `translated`: translates the
-    driver's errors.
+class CatalogInspection:
+    """Inspects a server's catalog over a connection that is open.
 
-    Raises what `translated` raises, and TransientError if SQLAlchemy cannot interpret the catalog.
+    A connection for each table would cost PostgreSQL several times the processor time of the reads: a new
+    server process begins without a cache of the catalog.
     """
-    url = URL.create(
-        driver, target.user, target.password.get_secret_value(), target.host, target.port, target.database
-    )
-    engine = _make_engine(url, tuple(sorted(tls.items())))
-    try:
-        with engine.connect() as connection, warnings.catch_warnings():
-            # The dialect reads types itself, also those of extensions, which SQLAlchemy does not know.
-            warnings.filterwarnings("ignore", "Did not recognize type", SAWarning)
-            yield inspect(connection)
-    except SQLAlchemyError as error:
-        if isinstance(error, DBAPIError) and error.orig is not None:
-            with translated(error.statement or ""):
-                raise error.orig from error
-        raise TransientError(f"the catalog of {target.host}:{target.port} cannot be read: {error}") from error
 
+    def __init__(self, driver: str, where: str, translated: ErrorTranslator) -> None:
+        """`driver`: SQLAlchemy's name of dialect and driver. `translated`: translates the driver's errors."""
+        self._driver, self._where, self._translated = driver, where, translated
+        self._connection: Any = None
+        self._engine: Engine | None = None
 
-@lru_cache(maxsize=8)
-def _make_engine(url: URL, tls: tuple[tuple[str, Any], ...]) -> Engine:
-    """Return the engine of a target.
+    @contextmanager
+    def open_inspector(self, connection: Any) -> Iterator[Inspector]:
+        """Yield an inspector over the driver's `connection`, which must have no open transaction:
+        SQLAlchemy rolls back what is open.
 
-    It keeps no connection, only facts about the server and compiled queries.
-    """
-    return create_engine(url, poolclass=NullPool, connect_args=dict(tls))
+        Raises what `translated` raises, and TransientError if SQLAlchemy cannot interpret the catalog.
+        """
+        try:
+            with self._get_engine(connection).connect() as opened, warnings.catch_warnings():
+                # The dialect reads types itself, also those of extensions, which SQLAlchemy does not know.
+                warnings.filterwarnings("ignore", "Did not recognize type", SAWarning)
+                yield inspect(opened)
+        except SQLAlchemyError as error:
+            if isinstance(error, DBAPIError) and error.orig is not None:
+                with self._translated(error.statement or ""):
+                    raise error.orig from error
+            raise TransientError(f"the catalog of {self._where} cannot be read: {error}") from error
+
+    def _get_engine(self, connection: Any) -> Engine:
+        """Return the engine over a connection: it keeps facts about the server, and compiled queries."""
+        if self._engine is None or self._connection is not connection:
+            # Without hstore's adapters, which SQLAlchemy would register with the session's connection.
+            self._engine = create_engine(
+                f"{self._driver}://",
+                creator=lambda: connection,
+                poolclass=StaticPool,
+                use_native_hstore=False,
+            )
+            self._connection = connection
+        return self._engine
