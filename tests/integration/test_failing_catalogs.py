@@ -167,7 +167,6 @@ def test_a_postgres_target_s_failing_statement_is_a_sentence(
     postgres.execute("CREATE TABLE acct (id INT PRIMARY KEY, v VARCHAR(9) UNIQUE)", database=pg_db)
     source = source_config(mariadb, "mariadb", mariadb_db)
     config = configured(tmp_path, kafka, unique, source, target_config(postgres, "postgres", pg_db))
-    invoke(config, line)  # the engine of SQLAlchemy asks a server for its version once
     cursors = FailingCursors(monkeypatch)
     invoke(config, line)
     statements, cursors.error = list(cursors.statements), POSTGRES_FAULTS[fault]

@@ -3,6 +3,7 @@ go on."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,8 @@ import pytest
 
 from consumer.ordering.lanes.lane import LaneLimits
 from consumer.targets.dialect import open_session
+from consumer.targets.postgres.catalog import PostgresTargetCatalog
+from consumer.targets.postgres.connection import PostgresLink
 from consumer.targets.session import SqlSession
 from schemas.problems import decode_problem
 from schemas.table.model import Table
@@ -159,6 +162,23 @@ def test_a_definition_is_read_over_the_open_connection(real: Real, monkeypatch: 
         found = real.session.read_table("public", "reread")
         assert found is not None
         assert found.column_names == table.column_names
+
+
+def test_a_transaction_stays_open_while_a_definition_is_read(real: Real) -> None:
+    """SQLAlchemy's own end of a read is a rollback."""
+    if real.schema != "public":
+        pytest.skip("PostgreSQL's")
+    real.execute("CREATE TABLE kept (id int PRIMARY KEY)")
+    link = PostgresLink(real.config, "test")
+    link.connect()
+    catalog = PostgresTargetCatalog(real.config, link)
+    with contextlib.closing(link):
+        for number in range(2):
+            link.execute("BEGIN", [])
+            link.execute("INSERT INTO kept VALUES (%s)", [number])
+            assert catalog.read_table("public", "kept") is not None
+            link.commit()
+        assert link.execute("SELECT id FROM kept ORDER BY id", []) == [(0,), (1,)]
 
 
 def test_many_that_make_one_table_at_once_all_have_it(real: Real) -> None:

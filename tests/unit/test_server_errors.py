@@ -722,8 +722,7 @@ class OpenedPostgres:
     closed = False
 
     def __init__(self, version: str, error: psycopg.Error | None = None) -> None:
-        status = psycopg.pq.TransactionStatus.IDLE
-        self.info: Any = SimpleNamespace(parameter_status=lambda _: version, transaction_status=status)
+        self.info = SimpleNamespace(parameter_status=lambda _: version)
         self._error = error
 
     def execute(self, _text: str) -> None:
@@ -739,17 +738,6 @@ def postgres_link(monkeypatch: pytest.MonkeyPatch, opened: OpenedPostgres) -> Po
     password = SimpleNamespace(get_secret_value=lambda: "p")
     target: Any = SimpleNamespace(host="h", port=5432, user="u", database="d", password=password, tls=None)
     return PostgresLink(target, "test")
-
-
-def test_a_catalog_is_not_read_within_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLAlchemy rolls back at the end, and a transaction of the session with it."""
-    opened: Any = OpenedPostgres("16.0")
-    link = postgres_link(monkeypatch, opened)
-    link.connect()
-    assert link.get_idle_connection() is opened
-    opened.info.transaction_status = psycopg.pq.TransactionStatus.INTRANS
-    with pytest.raises(RuntimeError, match="within a transaction"):
-        link.get_idle_connection()
 
 
 def test_postgres_commits_each_statement_outside_of_transactions(monkeypatch: pytest.MonkeyPatch) -> None:

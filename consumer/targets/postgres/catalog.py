@@ -76,7 +76,7 @@ class PostgresTargetCatalog(KeyedReads):
     def read_table(self, schema: str, name: str) -> Table | None:
         require_table_names(f"{schema}.{name}", (schema, name), explain_name)
         self._link.connect()
-        with self._inspection.open_inspector(self._link.get_idle_connection()) as inspector:
+        with self._inspection.open_inspector(self._link.raw) as inspector:
             if not inspector.has_table(name, schema=schema):
                 return None
             formatted = {str(column): str(text) for column, text in self._fetch_rows(_TYPES, schema, name)}

@@ -88,12 +88,6 @@ class PostgresLink:
             raise TransientError(f"the connection to {self._where} is lost")
         return self._raw
 
-    def get_idle_connection(self) -> psycopg.Connection[Any]:
-        """Return the connection. RuntimeError: it has an open transaction."""
-        if self.raw.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
-            raise RuntimeError("the catalog is read within a transaction")
-        return self.raw
-
     def connect(self) -> None:
         if self._raw is not None and not self._raw.closed:
             return

@@ -37,8 +37,8 @@ class CatalogInspection:
 
     @contextmanager
     def open_inspector(self, connection: Any) -> Iterator[Inspector]:
-        """Yield an inspector over the driver's `connection`, which must have no open transaction:
-        SQLAlchemy rolls back what is open.
+        """Yield an inspector over the driver's `connection`, which is in autocommit mode. A transaction that
+        was begun with BEGIN remains open.
 
         Raises what `translated` raises, and TransientError if SQLAlchemy cannot interpret the catalog.
         """
@@ -56,12 +56,13 @@ class CatalogInspection:
     def _get_engine(self, connection: Any) -> Engine:
         """Return the engine over a connection: it keeps facts about the server, and compiled queries."""
         if self._engine is None or self._connection is not connection:
-            # Without hstore's adapters, which SQLAlchemy would register with the session's connection.
             self._engine = create_engine(
                 f"{self._driver}://",
                 creator=lambda: connection,
                 poolclass=StaticPool,
-                use_native_hstore=False,
+                pool_reset_on_return=None,
+                skip_autocommit_rollback=True,
+                use_native_hstore=False,  # its adapters would be registered with the session's connection
             )
             self._connection = connection
         return self._engine
