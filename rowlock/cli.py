@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from rowlock.inspect.verify import PairResult
     from schemas.config.model import Config
     from schemas.config.servers import TargetConfig
+    from schemas.table.names import TableName
 
 
 @click.group(
@@ -328,8 +329,9 @@ def _list_remedies(seen: Status) -> list[str]:
 @main.command()
 @config_option
 @output_option
+@click.argument("table", required=False)
 @click.option("--pipeline", help="Only this pipeline.")
-@click.option("--table", metavar="DB.TABLE", help="Only this source table.")
+@click.option("--table", "named", metavar="TABLE", help="The same as TABLE.")
 @click.option(
     "--settle",
     "settle_s",
@@ -348,33 +350,38 @@ def _list_remedies(seen: Status) -> list[str]:
 def verify(  # noqa: PLR0917 - click passes options by name
     config_file: Path,
     output: str,
-    pipeline: str | None,
     table: str | None,
+    pipeline: str | None,
+    named: str | None,
     settle_s: float,
     show_all: bool,
     metrics_file: Path | None,
 ) -> None:
     """Compare every row of the sources with its row in the targets.
 
-    The exit code is 1 if rows differ.
+    TABLE is `database.table` at the source; without it all tables are compared. The exit code is 1 if rows
+    differ.
     """
     config = read_config(config_file)
+    chosen = _choose_table(table, named)
     from rowlock.commands.tables import SHOWN, verify_lines
     from rowlock.commands.verify_progress import follow_verify
     from rowlock.inspect.near_names import propose_names
     from rowlock.inspect.pairs import list_table_pairs
     from rowlock.inspect.verify import verify_pairs as compare
+    from schemas.table.names import format_table_text
 
     pairs = list_table_pairs(
-        config, [_require_pipeline(config, pipeline)] if pipeline else config.pipelines, table
+        config, [_require_pipeline(config, pipeline)] if pipeline else config.pipelines, chosen
     )
     if not pairs:
-        known = [_name_table(each) for each in list_table_pairs(config, config.pipelines)] if table else []
-        fail_command(
-            "there is nothing to compare: no selected table of the sources has a route"
-            + (f" ({table}); {propose_names(table, known)}" if table else "")
-        )
-    record = _open_verify_metrics(metrics_file, None if pipeline or table else pairs)
+        why = "there is nothing to compare: no selected table of the sources has a route"
+        if chosen:
+            text = format_table_text(*chosen)
+            known = map(_name_table, list_table_pairs(config, config.pipelines))
+            why += f" ({text}); {propose_names(text, known)}"
+        fail_command(why)
+    record = _open_verify_metrics(metrics_file, None if pipeline or chosen else pairs)
     equal, printed = True, list[str]()
     with follow_verify(config) as progress:
         for result in compare(
@@ -395,6 +402,23 @@ def verify(  # noqa: PLR0917 - click passes options by name
                 printed += lines
     complete_printed_commands(*printed)
     sys.exit(FINE if equal else FINDING)
+
+
+def _choose_table(table: str | None, named: str | None) -> TableName | None:
+    """Return the table that an argument or the option names; None: neither does. Ends the command if they
+    name two, or one without a database.
+    """
+    from coordinator.server.operators.copies import CopyRefusedError
+    from rowlock.views.copy_desk import parse_table_name
+
+    if table and named:
+        raise click.UsageError("TABLE and --table name two tables: give one of them")
+    if not (text := table or named):
+        return None
+    try:
+        return parse_table_name(text)
+    except CopyRefusedError as error:
+        fail_command(str(error))
 
 
 def _open_verify_metrics(
@@ -438,7 +462,9 @@ def cutover(config_file: Path, output: str, sql: bool, target: str | None) -> No
 
 
 def _name_table(pair: TablePair) -> str:
-    return f"{pair.table.db}.{pair.table.name}"
+    from schemas.table.names import format_table_text
+
+    return format_table_text(pair.table.db, pair.table.name)
 
 
 def _require_pipeline(config: Config, pipeline: str) -> str:

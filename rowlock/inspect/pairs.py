@@ -12,6 +12,7 @@ from consumer.tables.router import ResolvedRoute, resolve_route
 from rowlock.views.source import read_selected_tables
 from schemas.config.model import Config, SourceConfig
 from schemas.table.model import Table, UniqueIndex
+from schemas.table.names import TableName
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,10 @@ class TablePair:
         )
 
 
-def list_table_pairs(config: Config, pipelines: Iterable[str], pattern: str | None = None) -> list[TablePair]:
-    """Return the pairs to compare, read from the sources. `pattern`: "db.table", only this source table."""
+def list_table_pairs(
+    config: Config, pipelines: Iterable[str], chosen: TableName | None = None
+) -> list[TablePair]:
+    """Return the pairs to compare, read from the sources. `chosen`: only this source table."""
     out: list[TablePair] = []
     for pipeline in pipelines:
         options = config.pipelines[pipeline]
@@ -44,7 +47,7 @@ def list_table_pairs(config: Config, pipelines: Iterable[str], pattern: str | No
         for source in options.sources:
             for table, problem in _yield_tables(config.sources[source], source):
                 routed = resolve_route(routes, source, table.db, table.name)
-                if routed and pattern in (None, f"{table.db}.{table.name}"):
+                if routed and chosen in (None, (table.db, table.name)):
                     out.append(TablePair(pipeline, source, table, options.target, routed, problem))
     return out
 
