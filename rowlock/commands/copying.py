@@ -60,7 +60,7 @@ def post_copy_request(
         taken = post(f"/v1/copies/{what}".rstrip("/"), body)
     rate = body.get("max_rows_per_second")
     outcome = {
-        "": "is copied again: `rowlock copy` shows the progress",
+        "": "is copied again: `rowlock copy` shows the progress, and a refusal",
         "cancel": "the copy is cancelled",
         "rate": "the copy continues "
         f"{f'at {rate:,} rows a second at most' if rate else 'as fast as the source gives rows'}",

@@ -21,6 +21,7 @@ from rowlock.errors import CommandError
 from rowlock.inspect.checks.emptied_kafka import yield_emptied_kafka_findings
 from rowlock.inspect.observed.applied import AppliedReader, AppliedUnit
 from rowlock.inspect.observed.first_copy_reader import FirstCopyList, FirstCopyReader
+from rowlock.inspect.observed.settled_copies import select_unsettled_copies
 from rowlock.inspect.observed.slots import AgentSlotReport
 from rowlock.inspect.observed.source_status import (
     LEFT_OUT,
@@ -235,7 +236,7 @@ class StatusReader:
         return Status(
             STATUS_FORMAT_VERSION,
             now_ms,
-            tuple(sources.values()),
+            tuple(_drop_settled_copies(source, ordered) for source in sources.values()),
             ordered,
             tuple(dict.fromkeys(problems)),  # of a target there may be two
             placement.versions,
@@ -380,6 +381,12 @@ def judge_unit(unit: AppliedUnit, seen: _SharedFacts) -> ApplyUnitStatus:
         table=_format_table(name),
         debt=build_debt(unit.debt),
     )
+
+
+def _drop_settled_copies(source: SourceStatus, units: Iterable[ApplyUnitStatus]) -> SourceStatus:
+    stopped = {unit.table for unit in units if unit.source == source.name and unit.stopped and unit.table}
+    stopped |= {each.table for each in source.tables}
+    return msgspec.structs.replace(source, copies=select_unsettled_copies(source.copies, stopped))
 
 
 def _format_table(unit: ApplyUnitName) -> str | None:

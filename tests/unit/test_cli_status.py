@@ -487,6 +487,40 @@ def test_a_copy_that_was_refused_is_shown_until_its_table_is_excluded(
     assert [each.table for each in found.sources[0].copies] == (["bank.acct"] if shown else [])
 
 
+REFUSED = {"by": "operator", "phase": "refused", "reason": "the table has no key"}
+DEBT = RemovedRows(id="d", offset=4, ddl="ALTER TABLE acct DROP PARTITION p1", since_ms=1)
+
+
+@pytest.mark.parametrize(
+    ("state", "seen", "shown"),
+    [
+        (REFUSED, {}, False),
+        (REFUSED, {"mark": {"stops": {"bank.acct": STOP}}}, True),
+        (REFUSED, {"stopped": "the definition cannot be proven: rowlock copy bank.acct"}, True),
+        (REFUSED | {"by": "pipeline p"}, {}, True),
+        (REFUSED | {"began_ms": 2}, {}, False),
+        (REFUSED | {"began_ms": 2, "rows": 9}, {}, True),
+        (REFUSED | {"retry_ms": 9}, {}, True),
+        (REFUSED | {"removed": DEBT}, {}, True),
+        (REFUSED | {"phase": "cancelled", "began_ms": 2}, {}, False),
+        (REFUSED | {"phase": "cancelled", "removed": DEBT}, {}, True),
+        (REFUSED | {"phase": "waiting"}, {}, True),
+    ],
+    ids=[
+        "refused", "table stopped", "unit stopped", "asked by a program", "condition refused",
+        "in the middle", "postponed", "rows to remove", "cancelled", "cancelled, rows to remove", "waits",
+    ],
+)  # fmt: skip
+def test_an_ended_request_leaves_once_nothing_is_left_to_do(
+    read: Any, state: dict[str, Any], seen: dict[str, Any], shown: bool
+) -> None:
+    """A person who asked for a copy sees the refusal in `rowlock copy`, for a day."""
+    asked = CopyState(**{"id": "c", "db": "bank", "table": "acct", "requested_ms": 1, **state})
+    mark = {**seen.get("mark", {}), "copies": {"bank.acct": asked}}
+    found = read(Seen([lane(0, 9)], **{**seen, "mark": mark}))
+    assert [each.table for each in found.sources[0].copies] == (["bank.acct"] if shown else [])
+
+
 @pytest.mark.parametrize("by_capture", [True, False])
 @pytest.mark.parametrize(
     ("state", "remedy"),
