@@ -103,7 +103,7 @@ def build_unit_status_table(status: Status) -> Table:
     drifted = any(unit.displaced for unit in status.units)
     more = ("displaced",) if drifted else ()
     table = make_table(
-        "pipeline", "topic", "state", "last event at", "offset", "behind", "lag", "held", *more
+        "pipeline", "topic", "state", "last event at", "offset", "behind", "lag", "quarantine", *more
     )
     for unit in status.units:
         extra: tuple[str, ...] = (str(unit.displaced or ""),) if drifted else ()
@@ -114,7 +114,7 @@ def build_unit_status_table(status: Status) -> Table:
 def _format_unit_cells(unit: ApplyUnitStatus) -> tuple[str, ...]:
     offset = "–" if unit.offset is None else f"{unit.offset}/{unit.end_offset}"
     backlog = "–" if unit.lag_events is None else f"{unit.lag_events:,}"
-    held = str(unit.quarantined or "")
+    held = format_row_count(unit.quarantined_rows) if unit.quarantined_rows else ""
     return (
         unit.pipeline, unit.topic, unit.state, unit.at or "–", offset, backlog,
         format_duration(unit.lag_seconds), held,
@@ -163,6 +163,11 @@ def build_running_copies_table(status: Status) -> Table | None:
 def format_copied_rows(rows: int, estimate: int | None) -> str:
     """Return the progress of a copy."""
     return f"{rows:,}" + (f" of about {estimate:,}" if estimate else "") + " rows"
+
+
+def format_row_count(rows: int) -> str:
+    """Return "1 row", "2 rows"."""
+    return "1 row" if rows == 1 else f"{rows:,} rows"
 
 
 def format_since(since_ms: int | None, now_ms: int) -> str:

@@ -87,6 +87,8 @@ class ApplyUnitStatus(msgspec.Struct, frozen=True):
     outdated: tuple[str, ...] = msgspec.field(name="outdated", default=())
     table: str | None = msgspec.field(name="table", default=None)
     """"db.table" of the source; None: Debezium writes the topic."""
+    quarantined_rows: int = msgspec.field(name="quarantined_rows", default=0)
+    """Rows, by their keys, to which the quarantined events belong."""
     debt: DebtRow | None = msgspec.field(name="debt", default=None)
     """Rows that statements removed at the source, and that the target may still have."""
 
@@ -363,6 +365,7 @@ def judge_unit(unit: AppliedUnit, seen: _SharedFacts) -> ApplyUnitStatus:
         lag_seconds=source.lag_seconds if unit.late == 0 else unit.age_s,
         epoch=slowest.epoch if slowest else None,
         quarantined=unit.quarantined,
+        quarantined_rows=unit.quarantined_rows,
         displaced=unit.displaced,
         stopped=str(decode_problem(in_target))
         if in_target

@@ -39,18 +39,18 @@ class LiveReading:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldEvents:
-    """The quarantined events by pipeline, and the problems, as `rowlock status` has last read them."""
+class QuarantinedRows:
+    """The quarantined rows by pipeline, and the problems, as `rowlock status` has last read them."""
 
     time_ms: int
     by_pipeline: Mapping[str, int]
     problems: tuple[str, ...] = ()
 
     @classmethod
-    def from_status(cls, status: Status) -> HeldEvents:
+    def from_status(cls, status: Status) -> QuarantinedRows:
         held: dict[str, int] = defaultdict(int)
         for unit in status.units:
-            held[unit.pipeline] += unit.quarantined
+            held[unit.pipeline] += unit.quarantined_rows
         return cls(status.time_ms, dict(held), status.problems)
 
 
@@ -133,7 +133,7 @@ class LiveSnapshot:
 
     latest: LiveReading | None = None
     earlier: LiveReading | None = None
-    held: HeldEvents | None = None
+    held: QuarantinedRows | None = None
     failure: str = ""
     """Why the last reading failed; "": it did not."""
 
@@ -187,7 +187,7 @@ def _build_source(source: SourceStatus, reading: LiveReading) -> SourceFigures:
 
 
 def _build_pipelines(
-    units: Iterable[PlacementRow], now_ms: int, held: HeldEvents | None
+    units: Iterable[PlacementRow], now_ms: int, held: QuarantinedRows | None
 ) -> list[PipelineFigures]:
     by_pipeline: dict[str, list[PlacementRow]] = defaultdict(list)
     for row in units:
@@ -196,7 +196,7 @@ def _build_pipelines(
 
 
 def _build_pipeline(
-    name: str, units: Sequence[PlacementRow], now_ms: int, held: HeldEvents | None
+    name: str, units: Sequence[PlacementRow], now_ms: int, held: QuarantinedRows | None
 ) -> PipelineFigures:
     running = [row for row in units if row["health"] == "running"]
     lags = [lag for row in running if (lag := _compute_lag_s(row, now_ms)) is not None]

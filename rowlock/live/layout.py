@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rowlock.commands.tables import format_copied_rows, format_duration
+from rowlock.commands.tables import format_copied_rows, format_duration, format_row_count
 from rowlock.inspect.observed.first_copies import FirstCopyProgress
 from rowlock.inspect.observed.first_copy_reader import FirstCopyList
 from rowlock.live.figures import (
@@ -28,7 +28,7 @@ NARROW = 60
 """On a terminal with fewer columns, some columns are left out."""
 _LOG_LINES = 4
 """Lines of the terminal that stay free for the log above the view."""
-_NUMBERS = frozenset({"rows/s", "lag", "left", "held"})
+_NUMBERS = frozenset({"rows/s", "lag", "left", "quarantine"})
 """Columns that are right-aligned and never cut."""
 
 Line = tuple[str, ...]
@@ -71,7 +71,7 @@ def format_foot(figures: LiveFigures) -> str:
     stopped = sum(each.state == "stopped" for each in figures.troubles)
     words = [
         f"{stopped:,} stopped",
-        f"{sum(held):,} in quarantine" if held else "quarantine not read yet",
+        f"{format_row_count(sum(held))} in quarantine" if held else "quarantine not read yet",
         f"http://{figures.rest}" if figures.rest else "",
         "Ctrl-C stops the run",
     ]
@@ -163,7 +163,7 @@ def _format_pipelines(pipelines: Sequence[PipelineFigures], most: int) -> tuple[
             held=sum(each.held for each in rest if each.held is not None),
         )
         lines.append(_format_pipeline(summed))
-    return ("pipeline", "rows/s", "lag", "tables", "held"), lines
+    return ("pipeline", "rows/s", "lag", "tables", "quarantine"), lines
 
 
 def _format_pipeline(each: PipelineFigures) -> Line:

@@ -15,7 +15,7 @@ from rowlock.inspect.observed.first_copy_reader import FirstCopyList
 from rowlock.inspect.observed.source_status import SourceStatus
 from rowlock.inspect.placement import START, Placement
 from rowlock.inspect.status import Status, StatusReader
-from rowlock.live.figures import HeldEvents, LiveReading, LiveSnapshot
+from rowlock.live.figures import LiveReading, LiveSnapshot, QuarantinedRows
 from schemas.clock import read_clock_ms
 from schemas.config.model import Config
 
@@ -120,7 +120,7 @@ class LiveReader:
     def _read_held(self, reader: SystemReader) -> None:
         if self.get_snapshot().latest is None:
             return  # nothing runs yet, so no target has to be read
-        held = HeldEvents.from_status(reader.read_status())
+        held = QuarantinedRows.from_status(reader.read_status())
         with self._lock:
             self._snapshot = replace(self._snapshot, held=held)
 

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from msgspec import structs
 from rich.console import Console
 
-from consumer.ordering.model import LaneProgress, UnitState
+from consumer.ordering.model import LaneProgress, QuarantineEntry, UnitState
 from consumer.tables.stored import StoredDefinition
 from producer.capture import ENDED_AS_ASKED
 from rowlock.cli import main
@@ -112,6 +112,7 @@ class Seen:
     has_topics: bool = True
     topic_id: str = "id"
     on_read: Callable[[], None] = lambda: None
+    held: list[QuarantineEntry] = field(default_factory=list)
 
     # As rowlock.views.kafka.KafkaView
 
@@ -170,7 +171,7 @@ def read_of(config: Config, monkeypatch: pytest.MonkeyPatch, seen: Seen) -> Stat
                 seen.lanes,
                 UnitState(seen.definition, None, seen.stopped, NOW_MS - 5000 if seen.stopped else None),
             ),
-            read_quarantine=lambda _: [],
+            read_quarantine=lambda _: seen.held,
             count_displaced_rows=lambda _: seen.displaced,
         )
 
@@ -485,6 +486,30 @@ def test_a_copy_that_was_refused_is_shown_until_its_table_is_excluded(
     )
     found = read_of(config, monkeypatch, Seen([lane(0, 9)], mark={"copies": {"bank.acct": asked}}))
     assert [each.table for each in found.sources[0].copies] == (["bank.acct"] if shown else [])
+
+
+def held_event(offset: int, key: int) -> QuarantineEntry:
+    return QuarantineEntry(offset, 0, "public.acct", f"[{key}]", f"k{key}", "{}", "too long", 1)
+
+
+@pytest.mark.parametrize(
+    ("keys", "cell"),
+    [([], ""), ([5, 5], "1 row"), ([5, 6, 5, 7], "3 rows")],
+    ids=["none", "one row", "three"],
+)
+def test_rows_in_quarantine_are_counted_once_each(
+    read: Any, capsys: pytest.CaptureFixture[str], keys: list[int], cell: str
+) -> None:
+    """Each further change of a refused row is held with it: a person looks for the row."""
+    found = read(Seen([lane(0, 9)], held=[held_event(n, key) for n, key in enumerate(keys)]))
+    assert (only(found).quarantined, only(found).quarantined_rows) == (len(keys), len(set(keys)))
+    tables.make_console().print(build_unit_status_table(found))
+    head, line = [
+        [cell.strip() for cell in line.split(line[0])]
+        for line in capsys.readouterr().out.splitlines()
+        if "pipeline" in line or TOPIC in line
+    ]
+    assert line[head.index("quarantine")] == cell
 
 
 REFUSED = {"by": "operator", "phase": "refused", "reason": "the table has no key"}

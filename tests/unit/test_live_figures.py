@@ -16,7 +16,7 @@ from rowlock.inspect.observed.first_copy_reader import FirstCopyList
 from rowlock.inspect.observed.source_status import SourceStatus, TableStatus
 from rowlock.inspect.placement import Placement
 from rowlock.inspect.status import ApplyUnitStatus, Status
-from rowlock.live.figures import HeldEvents, LiveFigures, LiveReading, LiveSnapshot, compute_figures
+from rowlock.live.figures import LiveFigures, LiveReading, LiveSnapshot, QuarantinedRows, compute_figures
 from rowlock.live.layout import build_screen
 
 NOW_MS = 1_790_000_000_000
@@ -145,12 +145,15 @@ def test_stops_come_before_restarts_and_tables_that_are_left_out() -> None:
 
 
 def test_the_quarantine_is_that_of_status() -> None:
-    units = [ApplyUnitStatus("p", "b1", topic, "hq", "current", quarantined=2) for topic in ("t", "u")]
-    held = HeldEvents.from_status(Status(1, NOW_MS, units=tuple(units), problems=("Kafka keeps too little",)))
+    held = {"quarantined": 5, "quarantined_rows": 2}
+    units = [ApplyUnitStatus("p", "b1", topic, "hq", "current", **held) for topic in ("t", "u")]
+    held = QuarantinedRows.from_status(
+        Status(1, NOW_MS, units=tuple(units), problems=("Kafka keeps too little",))
+    )
     found = figures(reading(unit("apply/p/t"), unit("apply/q/t")), held=held)
     assert {each.name: each.held for each in found.pipelines} == {"p": 4, "q": 0}
     shown = show(found)
-    assert "4 in quarantine" in shown[-1]
+    assert "4 rows in quarantine" in shown[-1]
     assert "Kafka keeps too little" in shown
 
 
@@ -193,7 +196,7 @@ def test_the_screen_shows_each_part_and_the_address() -> None:
     assert squeezed[1:] == [
         "source rows/s lag state",
         "b1 1,234 0.4 s running, first copies left: 1",
-        "pipeline rows/s lag tables held",
+        "pipeline rows/s lag tables quarantine",
         "p 1,110 1.0 s 1 of 2 run –",
         "copy rows/s left progress",
         "b1: bank.acct – 7.5 s 1,500 of about 4,000 rows",
@@ -241,7 +244,7 @@ def large() -> LiveFigures:
     copies = tuple(copied(n, table=f"bank.t{n}") for n in range(60))
     sources = [SourceStatus(f"b{n}", "running", lag_seconds=float(n), copies=copies[:3]) for n in range(50)]
     problems = tuple(f"topic t{n} is kept for too short a time" for n in range(30))
-    held = HeldEvents(NOW_MS, {"p1": 7}, problems)
+    held = QuarantinedRows(NOW_MS, {"p1": 7}, problems)
     late = replace(
         reading(*rows, sources=tuple(sources), time_ms=NOW_MS - 9000), first_copies=first_copies(700)
     )
@@ -261,7 +264,7 @@ def test_what_is_not_shown_is_summed() -> None:
     assert "49 more 0 48.0 s 49 running" in text
     assert "39 more 9,750" in text
     assert "… and 149 more" in text, "copies"
-    assert "112 stopped · 7 in quarantine" in text
+    assert "112 stopped · 7 rows in quarantine" in text
 
 
 def test_names_are_cut_before_figures() -> None:

@@ -44,7 +44,7 @@ class FakeSystem:
         return FirstCopyList(total=FirstCopyProgress(7))
 
     def read_status(self) -> Status:
-        return Status(1, 0, units=(ApplyUnitStatus("p", "b1", "t", "hq", "current", quarantined=2),))
+        return Status(1, 0, units=(ApplyUnitStatus("p", "b1", "t", "hq", "current", quarantined_rows=2),))
 
     def close(self) -> None:
         self.closed += 1

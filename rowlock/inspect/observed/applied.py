@@ -37,9 +37,11 @@ class AppliedUnit:
     state: UnitState | None
     span: OffsetSpan
     quarantined: int
-    """Rows in the target's quarantine."""
+    """Events in the target's quarantine."""
     has_lost_events: bool = False
     """Whether the topic is not the one of the progress, or ends before it: offsets cannot be compared."""
+    quarantined_rows: int = 0
+    """Rows, by their keys, to which these events belong."""
     displaced: int = 0
     """Displaced rows in the target."""
     options: tuple[str, ...] = ()
@@ -122,10 +124,11 @@ class AppliedReader:
     ) -> AppliedUnit:
         lanes, state = read_unit_progress(session, known, unit := ApplyUnit(name.pipeline, name.topic))
         slowest = min(lanes, key=lambda lane: lane.offset, default=None)
-        held = len(session.read_quarantine(unit)) if name.topic in known else 0
+        held = session.read_quarantine(unit) if name.topic in known else []
+        rows = len({(each.table, each.folded) for each in held})
         span = self._kafka.read_span(name.topic)  # after the progress, so that it is not lower
         lost = bool(lanes) and find_lost_offsets(lanes, topic_id or lanes[0].topic_id, span.high) is not None
-        found = self._with_topic(session, AppliedUnit(name, slowest, state, span, held, lost))
+        found = self._with_topic(session, AppliedUnit(name, slowest, state, span, len(held), lost, rows))
         if not found.late:
             return found
         first = max(found.offset + 1, found.span.low)
