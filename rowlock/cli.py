@@ -371,9 +371,9 @@ def verify(  # noqa: PLR0917 - click passes options by name
     from rowlock.inspect.verify import verify_pairs as compare
     from schemas.table.names import format_table_text
 
-    pairs = list_table_pairs(
-        config, [_require_pipeline(config, pipeline)] if pipeline else config.pipelines, chosen
-    )
+    pipelines = [_require_pipeline(config, pipeline)] if pipeline else list(config.pipelines)
+    pairs = list_table_pairs(config, pipelines, chosen)
+    pairs += _list_missing_pairs(config, pipelines, pairs, chosen)
     if not pairs:
         why = "there is nothing to compare: no selected table of the sources has a route"
         if chosen:
@@ -419,6 +419,22 @@ def _choose_table(table: str | None, named: str | None) -> TableName | None:
         return parse_table_name(text)
     except CopyRefusedError as error:
         fail_command(str(error))
+
+
+def _list_missing_pairs(
+    config: Config, pipelines: Sequence[str], found: Sequence[TablePair], chosen: TableName | None
+) -> list[TablePair]:
+    """Return the tables that a source has no longer. If Kafka does not answer, which lists them, a line on
+    stderr tells that they are left out: the others can be compared all the same.
+    """
+    from rowlock.errors import KafkaUnreachableError
+    from rowlock.inspect.missing_tables import list_missing_pairs
+
+    try:
+        return list_missing_pairs(config, pipelines, found, chosen)
+    except KafkaUnreachableError as error:
+        click.echo(f"rowlock: tables that a source has no longer are not listed: {error}", err=True)
+        return []
 
 
 def _open_verify_metrics(

@@ -27,7 +27,7 @@ def explain_unknown_table(config: Config, source: str, table: TableName) -> Prob
     if table in captured:
         return None
     try:
-        present, rules = _read_present_tables(config.sources[source], source)
+        present, rules = read_present_tables(config.sources[source], source)
     except CommandError as error:
         return _explain_unreached_source(source, table, captured, error.problem)
     known = {rules.normalize_table(each) for each in (*captured, *present)}
@@ -52,7 +52,7 @@ def _list_tables_with_state(mark: Watermark) -> Iterator[TableName]:
         yield from find_meant_tables(text)
 
 
-def _read_present_tables(source: SourceConfig, name: str) -> tuple[Collection[TableName], NameRules]:
+def read_present_tables(source: SourceConfig, name: str) -> tuple[Collection[TableName], NameRules]:
     """Return the source's selected tables, and how it compares names. Raises CommandError."""
     if has_view(source):
         with source_view(source, name) as view:

@@ -98,6 +98,7 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCont
         "planned.stored.read_run_plan": lambda _: replace(sample(RunPlan), asked=None),
         "status.StatusReader": Reader,
         "pairs.list_table_pairs": lambda *_: ["a pair"],
+        "missing_tables.list_missing_pairs": lambda *_: [],
         "cutover.list_databases": lambda _: ["hq"],
         "cutover.list_numbered_columns": lambda *_: [],
         "verify.verify_pairs": lambda *_, **__: [_SAMPLES["result"]] * 2,

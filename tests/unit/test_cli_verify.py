@@ -25,6 +25,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         return ["a pair"]
 
     monkeypatch.setattr("rowlock.inspect.pairs.list_table_pairs", list_table_pairs)
+    monkeypatch.setattr("rowlock.inspect.missing_tables.list_missing_pairs", lambda *_: [])
     monkeypatch.setattr("rowlock.inspect.verify.verify_pairs", lambda *_, **__: ())
     return found
 

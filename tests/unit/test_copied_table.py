@@ -58,7 +58,7 @@ def explain(config: Config, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pr
             return [ACCT, NEW], NameRules(folds)
 
         monkeypatch.setattr(copied_table, "KafkaView", View)
-        monkeypatch.setattr(copied_table, "_read_present_tables", read_present_tables)
+        monkeypatch.setattr(copied_table, "read_present_tables", read_present_tables)
         return explain_unknown_table(config, "b1", table)
 
     return ask
@@ -69,7 +69,7 @@ def test_a_table_in_kafka_is_known_without_the_source(
     config: Config, monkeypatch: pytest.MonkeyPatch, table: TableName
 ) -> None:
     monkeypatch.setattr(copied_table, "KafkaView", View)
-    monkeypatch.setattr(copied_table, "_read_present_tables", lambda *_: pytest.fail("it was asked"))
+    monkeypatch.setattr(copied_table, "read_present_tables", lambda *_: pytest.fail("it was asked"))
     assert explain_unknown_table(config, "b1", table) is None
 
 
