@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 from deploy.errors import EmbeddedError
-from deploy.fetch.cache import MB, ensure_cached
+from deploy.fetch.cache import MB, cache_dir, ensure_cached
 from deploy.fetch.ivy import Coordinate, download_size, retrieve_jars
 from deploy.fetch.progress import print_step
 
@@ -28,6 +28,12 @@ _COORDINATES = {
     **{group: (_build_mariadb_coordinate(group),) for group in (MARIADB_RELEASE, *OLD_MARIADBS)},
     H2: (Coordinate("com.h2database", "h2", "2.3.232"),),
 }
+
+
+def describe_missing_downloads(*groups: str) -> str:
+    """Return for example "kafka-4.1.0 (44 MB) and mariadb-11.4.5 (149 MB)"; "": the cache has all."""
+    missing = (each for each in groups if not (cache_dir() / each).is_dir())
+    return " and ".join(f"{each} ({download_size(each) / 1e6:.0f} MB)" for each in missing)
 
 
 def fetch_kafka_home() -> Path:

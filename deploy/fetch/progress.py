@@ -12,10 +12,15 @@ from pathlib import Path
 
 from rich.console import Console
 
+BAR_EVERY_S = 0.2
 LINE_EVERY_S = 10.0
 """Seconds between two lines about a download that goes on."""
-PACE_S = 60.0
+PACE_S = 20.0
 """The rate is that of the last so many seconds."""
+FORECAST_SHARE = 0.05
+"""The remaining time is shown once this share has arrived: a download begins with many small files, and is
+slower then.
+"""
 WAIT_LINE_EVERY_S = 60.0
 """Seconds between two lines about a download of another process."""
 
@@ -39,14 +44,25 @@ class DownloadPace:
 
     def describe(self) -> str:
         """Return for example "12 of 44 MB, 0.4 MB/s, about 80 s left"."""
-        (began, first), (now, arrived) = self._seen[0], self._seen[-1]
+        now, arrived = self._seen[-1]
         text = f"{arrived / 1e6:.0f} of {self._total / 1e6:.0f} MB"
-        rate = max(0, arrived - first) / max(now - began, 0.001)
+        rate = self._measure_rate()
         if now - self._grew_at >= LINE_EVERY_S or not rate:
             return f"{text}, nothing has arrived for {now - self._grew_at:.0f} s"
+        return ", ".join(filter(None, (text, _format_rate(rate), self.describe_remaining())))
+
+    def describe_remaining(self) -> str:
+        """Return for example "about 80 s left"; "": nothing can be known yet."""
+        arrived, rate = self._seen[-1][1], self._measure_rate()
+        if not rate or arrived < FORECAST_SHARE * self._total:
+            return ""
         left_s = max(0, self._total - arrived) / rate
         left = f"{left_s:.0f} s" if left_s < 90 else f"{left_s / 60:.0f} min"
-        return f"{text}, {_format_rate(rate)}, about {left} left"
+        return f"about {left} left"
+
+    def _measure_rate(self) -> float:
+        (began, first), (now, arrived) = self._seen[0], self._seen[-1]
+        return max(0, arrived - first) / max(now - began, 0.001)
 
 
 def _format_rate(rate: float) -> str:
@@ -93,13 +109,16 @@ def _show_bar(
 
     columns = (
         bars.TextColumn("{task.description}"), bars.BarColumn(), bars.DownloadColumn(),
-        bars.TransferSpeedColumn(), bars.TimeRemainingColumn(compact=True), bars.TextColumn("left"),
+        bars.TransferSpeedColumn(), bars.TextColumn("{task.fields[left]}"),
     )  # fmt: skip
+    pace = DownloadPace(total, time.monotonic())
     with bars.Progress(*columns, console=console, speed_estimate_period=PACE_S) as progress:
-        task = progress.add_task(what, total=total)
-        while not _wait_for_end(process, 0.2):
-            progress.update(task, completed=min(done(), total))
-        progress.update(task, completed=total)
+        task = progress.add_task(what, total=total, left="")
+        while not _wait_for_end(process, BAR_EVERY_S):
+            arrived = min(done(), total)
+            pace.record_arrived(arrived, time.monotonic())
+            progress.update(task, completed=arrived, left=pace.describe_remaining())
+        progress.update(task, completed=total, left="")
 
 
 def _print_lines(

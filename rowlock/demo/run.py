@@ -15,7 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
-from deploy.embedded.services import EmbeddedError, terminate_cleanly
+from deploy.embedded.services import EmbeddedError, Kafka, MariaDB, terminate_cleanly
+from deploy.fetch.cache import cache_dir
+from deploy.fetch.downloads import KAFKA_RELEASE, MARIADB_RELEASE, describe_missing_downloads
 from rowlock.commands.tables import verify_lines
 from rowlock.demo.bank import BANK_TABLES
 from rowlock.demo.load import Branch, LatencyProbe, compute_percentile
@@ -79,6 +81,7 @@ def run_demo(*, keep: bool, seconds: int) -> int:
 
 
 def _run_phases(view: DemoView, *, keep: bool, seconds: int) -> int:
+    fetch_servers(view)
     view.begin_phase("starting Kafka, two MariaDB branches and the PostgreSQL head office")
     with run_servers() as made:
         branches = [Branch(name, server) for name, server in made.branches.items()]
@@ -109,6 +112,14 @@ def _run_phases(view: DemoView, *, keep: bool, seconds: int) -> int:
                 view.print_text(_KEEP_HINT)
         view.begin_phase("stopped")
     return 0 if equal else 1
+
+
+def fetch_servers(view: DemoView) -> None:
+    """Download the servers that are not on this machine yet, and say so before."""
+    if missing := describe_missing_downloads(KAFKA_RELEASE, MARIADB_RELEASE):
+        view.begin_phase(f"downloading {missing} into {cache_dir()}, where later runs find them")
+    for kind in (Kafka, MariaDB):
+        kind.fetch()
 
 
 @contextmanager

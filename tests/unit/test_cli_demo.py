@@ -18,11 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from deploy.embedded.services import Kafka, MariaDB
 from rowlock.demo import world as demo_world
 from rowlock.demo.bank import Bank
 from rowlock.demo.load import compute_percentile
 from rowlock.demo.rows import TopicRowCount
-from rowlock.demo.run import DemoOutcome, WorkloadFigures, _list_facts, require_alive
+from rowlock.demo.run import DemoOutcome, WorkloadFigures, _list_facts, fetch_servers, require_alive
 from rowlock.demo.tries import follow_row, format_tries, write_programs
 from rowlock.demo.view import DemoFigures, DemoView, build_summary_rows
 from rowlock.demo.waits import DemoWait, LogFollower, Milestones, describe_next_step, explain_problem
@@ -37,6 +38,27 @@ from tests.kits.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY_COLUMNS = {"customers": "email", "accounts": "number"}
+
+
+def test_the_demo_begins_with_what_it_downloads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said that it starts servers, and then downloaded for a minute."""
+    monkeypatch.setenv("ROWLOCK_CACHE", str(tmp_path))
+    fetched: list[str] = []
+    for kind in (Kafka, MariaDB):
+        monkeypatch.setattr(kind, "fetch", lambda kind=kind: fetched.append(kind.__name__))
+    fetch_servers(DemoView())
+    assert fetched == ["Kafka", "MariaDB"]
+    line = capsys.readouterr().out
+    assert line == (
+        f"▸ downloading kafka-4.1.0 (44 MB) and mariadb-11.4.5 (149 MB) into {tmp_path}, where later runs "
+        "find them\n"
+    )
+    for folder in ("kafka-4.1.0", "mariadb-11.4.5"):
+        (tmp_path / folder).mkdir()
+    fetch_servers(DemoView())
+    assert capsys.readouterr().out == ""
 
 
 class Branch:
@@ -417,6 +439,7 @@ def test_the_log_outlives_a_failure_where_the_message_says(
 #: Enters run_servers() without servers, tells its folder and waits to be killed.
 _KILLED = """
 import contextlib, sys
+from deploy.embedded.services import Kafka, MariaDB
 from rowlock.demo import world as demo_world
 for name in ("Kafka", "PostgreSQL", "MariaDB", "_prepare_servers"):
     setattr(demo_world, name, lambda *_, **__: None)

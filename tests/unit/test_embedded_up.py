@@ -140,7 +140,29 @@ def test_download_without_a_terminal_reports_that_it_goes_on(
     assert lines[-1].startswith("downloading kafka: ended after")
 
 
-def test_pace_of_a_slow_download_is_that_of_the_last_minute() -> None:
+def test_the_slow_beginning_of_a_download_is_no_forecast() -> None:
+    """Ivy first asks for hundreds of small files. A download of 48 s began with "about 33 min left"."""
+    pace = progress.DownloadPace(44_000_000, 0.0)
+    shown = []
+    for second, arrived in (
+        (10, 222_000),
+        (20, 620_000),
+        (30, 1_500_000),
+        (40, 14_000_000),
+        (50, 27_000_000),
+    ):
+        pace.record_arrived(arrived, float(second))
+        shown.append(pace.describe())
+    assert shown == [
+        "0 of 44 MB, 22.2 kB/s",
+        "1 of 44 MB, 31.0 kB/s",
+        "2 of 44 MB, 63.9 kB/s",
+        "14 of 44 MB, 0.7 MB/s, about 45 s left",
+        "27 of 44 MB, 1.3 MB/s, about 13 s left",
+    ]
+
+
+def test_pace_of_a_slow_download_is_that_of_the_last_seconds() -> None:
     pace = progress.DownloadPace(44_000_000, 0.0)
     pace.record_arrived(10_000_000, 10.0)
     assert pace.describe() == "10 of 44 MB, 1.0 MB/s, about 34 s left"
