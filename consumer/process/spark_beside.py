@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+USUAL_START_S = "6 to 20"
+"""Measured seconds of a start: on an idle machine, and on one with a load of 15 for its 2 cores."""
 SPARK_SLOW_S = 60.0
 """Interval in seconds at which a start of Spark that is still running is logged as slow."""
 SPARK_END_S = 10.0
@@ -54,6 +56,7 @@ class SparkStarter:
         self._patience = threading.Thread(target=self._warn_when_slow, name="Spark's patience", daemon=True)
 
     def start(self) -> None:
+        log.info("Spark starts", usually_s=USUAL_START_S, meanwhile="the apply process applies rows itself")
         self._thread.start()
         self._patience.start()
 

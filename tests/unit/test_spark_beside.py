@@ -94,6 +94,15 @@ def test_who_started_it_is_told_when_it_is_up_and_it_is_stopped(monkeypatch: pyt
     assert (reported, spark.stopped) == (["up"], 1)
 
 
+def test_the_start_of_spark_is_a_line_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line about its end is the agent's. Off a terminal there was none for nine seconds before it."""
+    with capture_logs() as logs, starting(monkeypatch, lambda _config: Session()) as (beside, _):
+        beside._thread.join(5)
+    (line,) = logs
+    assert (line["event"], line["log_level"], line["usually_s"]) == ("Spark starts", "info", "6 to 20")
+    assert line["meanwhile"] == "the apply process applies rows itself"
+
+
 def test_a_spark_that_cannot_be_started_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(_config: Any) -> Any:
         raise RuntimeError("no Java")
