@@ -14,6 +14,11 @@ class CommandError(ProblemError):
 class KafkaUnreachableError(CommandError):
     """No broker of `kafka.bootstrap` answers, or it refuses this client."""
 
+    @staticmethod
+    def from_reason(bootstrap: str, seen: str) -> KafkaUnreachableError:
+        """Return the error about the brokers of `bootstrap`. `seen`: what was tried, and happened."""
+        return KafkaUnreachableError(f"Kafka at {bootstrap} does not answer: {seen}", KAFKA_REMEDY)
+
 
 class NoLeaderError(CommandError):
     """No coordinator took the command."""

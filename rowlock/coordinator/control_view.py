@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from coordinator.control.codec import Candidate, NewerVersionError, UndecodableError, decode_message
 from coordinator.control.fold import ControlFold
 from coordinator.control.topic import LOG, build_control_reader_settings, build_control_topic_name
+from rowlock.errors import KafkaUnreachableError
 from schemas.config.model import KafkaConfig
 from schemas.io.kafka_clients import ignore_client_error, open_consumer
 from schemas.io.kafka_probe import find_kafka_problem
@@ -33,8 +34,8 @@ def find_leader(fold: ControlFold) -> Candidate | None:
 
 
 def find_leader_address(kafka: KafkaConfig, read_s: float = FIND_S) -> str | None:
-    """Return the REST address of the last leader of `kafka.prefix`; None: there is none, or Kafka does
-    not answer.
+    """Return the REST address of the last leader of `kafka.prefix`; None: there is none, or the topic cannot
+    be read. Raises KafkaUnreachableError if no broker answers.
     """
     view = ControlView(kafka, read_s)
     try:
@@ -61,7 +62,7 @@ def find_living_leader(kafka: KafkaConfig, watch_s: float = WATCH_S) -> Candidat
                 return None
             time.sleep(WATCH_POLL_S)
             fold = view.read_topic()
-    except KafkaException:
+    except (KafkaException, KafkaUnreachableError):
         return None
     finally:
         view.close()
@@ -79,12 +80,12 @@ class ControlView:
         """Whether Kafka had no control topic at the last reading."""
 
     def read_topic(self) -> ControlFold:
-        """Return the topic's state: nothing if there is no topic. Raises KafkaException if no
-        broker answers, or the end of the topic is not reached in time.
+        """Return the topic's state: nothing if there is no topic. Raises KafkaUnreachableError if no
+        broker answers, KafkaException if the end of the topic is not reached in time.
         """
         if self._consumer is None:
-            if find_kafka_problem(self._kafka.bootstrap, self._kafka.options):
-                raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+            if problem := find_kafka_problem(self._kafka.bootstrap, self._kafka.options):
+                raise KafkaUnreachableError.from_reason(self._kafka.bootstrap, problem)
             settings = {**build_control_reader_settings(self._kafka), "allow.auto.create.topics": False}
             self._consumer = open_consumer(settings, log=LOG, on_error=ignore_client_error)
         name, timeout = build_control_topic_name(self._kafka), scale_timeout(self._read_s)

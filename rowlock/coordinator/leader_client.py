@@ -20,10 +20,9 @@ from typing import Any, Self
 import httpx
 
 from rowlock.credentials import build_unreadable_error, load_agent_token, load_security
-from rowlock.errors import KAFKA_REMEDY, CommandError, NoLeaderError, NoListenerError
+from rowlock.errors import KAFKA_REMEDY, CommandError, KafkaUnreachableError, NoLeaderError, NoListenerError
 from schemas.config.addresses import ASKED_BY, CALLER_KAFKA, SYSTEM
 from schemas.config.model import Config, CoordinationConfig, CoordinationTls
-from schemas.io.kafka_probe import find_kafka_problem
 from schemas.patience import scale_timeout
 
 ELECTION_TIMEOUT_S = 15.0
@@ -114,10 +113,10 @@ class LeaderClient:
             found = find_rest(coordination, prefix)
             if found.at is not None:
                 return found
-            if problem := find_kafka_problem(config.kafka.bootstrap, config.kafka.options):
-                seen = f"Kafka at {config.kafka.bootstrap} does not answer: {problem}"
-                return replace(found, kafka_problem=seen)
-            return FoundLeader(read_topic(), found.heard)
+            try:
+                return FoundLeader(read_topic(), found.heard)
+            except KafkaUnreachableError as error:
+                return replace(found, kafka_problem=error.problem.what)
 
         return cls(
             coordination, prefix=prefix, bootstrap=config.kafka.bootstrap, find=find, read_topic=read_topic
@@ -185,9 +184,10 @@ class LeaderClient:
             answer = self._http.request(method, f"{scheme}://{self._at}{path}", **how)
         except httpx.TransportError as error:
             found, why = self._find(), f"{self._at} does not answer ({error})"
-            if found.kafka_problem and not found.heard:
-                seen = f"no coordinator took the command: {why}, and {found.kafka_problem}"
-                raise NoLeaderError(seen, KAFKA_REMEDY) from error
+            if found.kafka_problem:
+                why += f", and {found.kafka_problem}"
+                if not found.heard:
+                    raise NoLeaderError(f"no coordinator took the command: {why}", KAFKA_REMEDY) from error
             return _Redirect(why, found.at, found.heard, _is_refused(error))
         if answer.is_success:
             body: Json = answer.json()
@@ -214,9 +214,13 @@ class LeaderClient:
         A coordinator with another Kafka may have the same prefix, so gRPC may find it, too. If the control
         topic names the very coordinator that refuses, its Kafka is the same by another address.
         """
-        at = self._find().at
-        if at in (None, self._at):
-            at = self._read_topic()
+        found = self._find()
+        if found.kafka_problem:
+            seen = (
+                f"{found.kafka_problem}. So this system's leader is not known; {self._at} refuses: {detail}"
+            )
+            raise NoLeaderError(seen, KAFKA_REMEDY)
+        at = self._read_topic() if found.at == self._at else found.at
         if at is None or (at == self._at and self._http.headers.pop(CALLER_KAFKA, None) is None):
             raise NoLeaderError(detail)
         return _Redirect(f"{self._at}: {detail}", at, heard=False)

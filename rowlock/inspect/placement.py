@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 from coordinator.control.topic import build_control_topic_name
 from rowlock.coordinator.control_view import ControlView, find_leader
 from rowlock.coordinator.leader_client import FoundLeader, LeaderClient
-from rowlock.errors import CommandError, NoListenerError
+from rowlock.errors import CommandError, KafkaUnreachableError, NoListenerError
 from rowlock.inspect.observed.slots import AgentSlotReport, read_agent_slots
 from rowlock.inspect.observed.versions import ProcessVersion, process_versions
 from schemas.config.model import Config
@@ -76,8 +76,11 @@ class PlacementReader:
     def read_placement(self) -> Placement:
         try:
             fold = self._topic.read_topic()
-        except KafkaException:
-            return Placement(problem="the control topic cannot be read", known=False)
+        except KafkaUnreachableError as error:
+            return Placement(problem=f"the control topic cannot be read: {error}", known=False)
+        except KafkaException as error:
+            seen = f"the control topic cannot be read: {error.args[0].str()}"
+            return Placement(problem=seen, known=False)
         candidate = find_leader(fold)
         if self._topic.is_missing:
             return Placement(problem=f"{_explain_missing_topic(self._config)}: {START}")

@@ -15,7 +15,7 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, TopicPartition
 
-from rowlock.errors import KAFKA_REMEDY, CommandError, KafkaUnreachableError
+from rowlock.errors import CommandError, KafkaUnreachableError
 from schemas.config.model import KafkaConfig
 from schemas.errors import EnvelopeError
 from schemas.io.kafka_clients import (
@@ -79,7 +79,7 @@ class KafkaView:
         answers.
         """
         if problem := find_kafka_problem(self._bootstrap, self._config.options):
-            raise _build_unreachable_error(self._bootstrap, problem)
+            raise KafkaUnreachableError.from_reason(self._bootstrap, problem)
         # librdkafka reports an unreachable broker on stderr for ever; the exception reports it once.
         settings = _build_consumer_settings(self._config)
         return open_consumer(settings, log=ClientLog.SILENT, on_error=ignore_client_error)
@@ -218,11 +218,7 @@ def translate_kafka_errors(bootstrap: str) -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
-        raise _build_unreachable_error(bootstrap, error.args[0].str()) from error
-
-
-def _build_unreachable_error(bootstrap: str, seen: str) -> KafkaUnreachableError:
-    return KafkaUnreachableError(f"Kafka at {bootstrap} does not answer: {seen}", KAFKA_REMEDY)
+        raise KafkaUnreachableError.from_reason(bootstrap, error.args[0].str()) from error
 
 
 def _build_consumer_settings(kafka: KafkaConfig) -> Settings:

@@ -204,7 +204,6 @@ def test_an_error_that_names_a_command_shows_the_option_too(monkeypatch: pytest.
     other = write_config("other.yaml", "other")
     monkeypatch.setattr("rowlock.coordinator.leader_client.UNHEARD_S", 0.0)
     monkeypatch.setattr("rowlock.coordinator.control_view.find_leader_address", lambda _: None)
-    monkeypatch.setattr("rowlock.coordinator.leader_client.find_kafka_problem", lambda *_: None)
     ended = invoke("units", "list", "-c", other)
     assert ended.exit_code == 2
     assert "start `rowlock coordinator`" in ended.stderr

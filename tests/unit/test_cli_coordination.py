@@ -99,7 +99,6 @@ def led(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Where the control topic says that REST of the leader is; empty: it names none."""
     reported: list[str] = []
     monkeypatch.setattr(control_view, "find_leader_address", lambda _: reported[0] if reported else None)
-    monkeypatch.setattr(leader_module, "find_kafka_problem", lambda *_: None)
     return reported
 
 
@@ -127,6 +126,25 @@ def test_the_coordinator_of_another_system_takes_no_commands(
     assert "'rowlock'" in refused.stderr
     assert control.commands == []
     assert rowlock(f"units pause {UNIT}", serve(control, prefix="rowlock")).exit_code == 0
+
+
+def test_a_command_probes_kafka_once_and_gives_the_reason(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another system's coordinator refuses the command: Kafka was probed twice, for three seconds each, and
+    the reason was not shown."""
+    probes: list[str] = []
+    monkeypatch.setattr(control_view, "find_kafka_problem", lambda at, _: probes.append(at) or "it is closed")
+    file = tmp_path / "c.yaml"
+    at = serve(FakeControl(), prefix="other")
+    file.write_text(CONFIG + f"coordination: {{rest: '{at}', coordinators: ['{NOWHERE}']}}\n")
+    refused = CliRunner().invoke(main, ["units", "list", "-c", str(file)])
+    assert (refused.exit_code, probes) == (2, [BROKER])
+    assert refused.stderr.startswith(
+        f"rowlock: Kafka at {BROKER} does not answer: it is closed. So this system's leader is not known; "
+        f"{at} refuses: this coordinator has kafka.prefix 'other', the request has 'rowlock'"
+    )
+    assert refused.stderr.endswith(": start the broker, or correct kafka.bootstrap and kafka.options\n")
 
 
 def test_the_leader_is_found_by_the_control_topic_where_another_system_has_its_address(

@@ -12,9 +12,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from coordinator.control.codec import Candidate, Claim, Resigned
 from coordinator.control.fold import ControlFold
-from rowlock.coordinator import leader_client
+from rowlock.coordinator import control_view, leader_client
 from rowlock.coordinator.leader_client import FoundLeader, LeaderClient
-from rowlock.errors import CommandError, NoLeaderError, NoListenerError
+from rowlock.errors import CommandError, KafkaUnreachableError, NoLeaderError, NoListenerError
 from rowlock.inspect import placement
 from rowlock.inspect.observed.versions import ProcessVersion, format_version_lines
 from rowlock.inspect.placement import LeaderAnswers, Placement, PlacementReader
@@ -150,16 +150,27 @@ def test_the_search_for_the_leader_ends_at_kafka(config: Config, monkeypatch: py
     with socket.create_server(("127.0.0.1", 0)) as server:
         at = f"127.0.0.1:{server.getsockname()[1]}"
     config = config.model_copy(update={"coordination": CoordinationConfig(rest=at)})
-    monkeypatch.setattr(leader_client, "find_kafka_problem", lambda *_: "nothing accepts a connection there")
+    probes: list[str] = []
+    monkeypatch.setattr(
+        control_view, "find_kafka_problem", lambda at, _: probes.append(at) or "nothing accepts a connection"
+    )
     with LeaderClient.from_config(config) as leader, pytest.raises(NoLeaderError) as error:
         leader.get("/v1/leader")
+    assert probes == ["127.0.0.1:1"]
     assert "Kafka at 127.0.0.1:1 does not answer: nothing accepts" in str(error.value)
     assert error.value.problem.remedy.startswith("start the broker")
 
 
 def test_without_the_control_topic_nothing_is_known(read: Callable[..., Placement]) -> None:
-    found = read(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
-    assert (found.known, bool(found.problem), found.units) == (False, True, {})
+    late = read(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+    assert (late.known, late.units) == (False, {})
+    assert late.problem == "the control topic cannot be read: Local: Timed out"
+    away = read(KafkaUnreachableError.from_reason("h:1", "it is closed"))
+    assert (away.known, away.units) == (False, {})
+    assert away.problem == (
+        "the control topic cannot be read: Kafka at h:1 does not answer: it is closed: start the broker, or "
+        "correct kafka.bootstrap and kafka.options"
+    )
 
 
 AGENTS = [
