@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import unicodedata
 from collections.abc import Iterator
 from configparser import ConfigParser
 from pathlib import Path
@@ -14,6 +15,7 @@ from producer.stops import CAUSES
 from rowlock.cli import main
 from schemas.config.load import NOT_YET
 from tools.docs.markers import fill_markers
+from tools.docs.overview import PICTURES, Labels, draw
 
 ROOT = Path(__file__).resolve().parents[2]
 TROUBLESHOOTING = ROOT / "docs" / "how-to" / "troubleshoot.md"
@@ -97,6 +99,29 @@ def test_files_to_take_are_links() -> None:
         for name in re.findall(r"(?<![\w./])deploy/[\w./]+", page.read_text())
     ]
     assert named == []
+
+
+@pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.parent.name)
+def test_the_readme_has_the_picture_as_it_is_drawn(path: Path) -> None:
+    text = path.read_text()
+    assert text == draw(PICTURES[path]), "run: python -m tools.docs.overview"
+    readme = (ROOT / ("README.zh.md" if path.parent.name == "zh" else "README.md")).read_text()
+    assert re.search(rf"^!\[[^]]+]\({path.relative_to(ROOT)}\)$", readme, re.MULTILINE)
+    assert set(re.findall(r"https?://[^\"]+", text)) == {"http://www.w3.org/2000/svg"}, "nothing is loaded"
+
+
+@pytest.mark.parametrize("labels", PICTURES.values(), ids=["English", "Chinese"])
+def test_each_text_of_the_picture_fits_its_box(labels: Labels) -> None:
+    """By the letters of a wide font, in the picture's units."""
+    rect, text = r'<rect class="\w+" [^>]*? width="(\d+)"', r'<text( class="head")? [^>]*>([^<]*)<'
+    width, checked = 0, 0
+    for box, head, line in re.findall(f"{rect}|{text}", draw(labels)):
+        width = int(box) if box else width
+        letter = 9.5 if head else 6.5
+        needs = sum(14 if unicodedata.east_asian_width(each) in "WF" else letter for each in line)
+        assert needs <= width - 4, line
+        checked += bool(line)
+    assert checked > 20
 
 
 def test_first_page_of_the_site_shows_three_ways_to_begin() -> None:
