@@ -31,6 +31,7 @@ from rowlock.processes import log
 from rowlock.processes.child import PARENT_VERSION
 from schemas.config.changes import handed
 from schemas.config.model import Config
+from schemas.problems import Problem, encode_problem
 
 _LOG = structlog.get_logger()
 _LEVELS = {"debug", "info", "warning", "error", "critical"}
@@ -66,9 +67,13 @@ def _parse_log_fields(raw: bytes) -> dict[str, Any] | None:
 
 
 def _pass_line_on(raw: bytes) -> None:
-    """Write a line that is not rowlock's unchanged to stderr."""
-    sys.stderr.write(raw.decode(errors="replace"))
-    sys.stderr.flush()
+    """Write a line that is not rowlock's unchanged to stderr.
+
+    If stderr takes nothing any more, the line is lost: the thread has to go on to the child's reports.
+    """
+    with contextlib.suppress(OSError):
+        sys.stderr.write(raw.decode(errors="replace"))
+        sys.stderr.flush()
 
 
 def _needs_log_rendering() -> bool:
@@ -153,11 +158,21 @@ def _handed_over(config: Config | None) -> Iterator[tuple[int, ...]]:
         os.close(descriptor)
 
 
+def _build_problem(name: str, error: Exception) -> Problem:
+    """Return the problem of the child `name` with a line of which `on_line` has failed."""
+    return Problem(
+        f"this agent cannot process what the {name} process reports ({type(error).__name__}: {error}), and "
+        "has killed it",
+        "nothing, if it goes on after a new start; otherwise report it with the traceback in the agent's log",
+    )
+
+
 class ChildProcess:
     """A running child.
 
-    `on_line` receives its JSON lines on stdout; `on_exit` is called once, after the last line, when all
-    its processes have ended. `config` is passed to it (option `--handed`), so that it runs under this
+    `on_line` receives its JSON lines on stdout; if it raises, it receives a line of kind "failed" with the
+    reason, and the child is killed. `on_exit` is called once, after the last line, when all its processes
+    have ended. `config` is passed to it (option `--handed`), so that it runs under this
     configuration whatever its file contains by now.
     """
 
@@ -239,8 +254,22 @@ class ChildProcess:
                 fields = _parse_log_fields(raw)
                 if fields is None:
                     _pass_line_on(raw)
-                else:
-                    self._on_line(fields)
+                elif not self._process_line(fields):
+                    return
+
+    def _process_line(self, fields: dict[str, Any]) -> bool:
+        """Pass a line to `on_line`. If that raises, kill the child, which would run on unheard. Returns
+        whether the line was processed.
+        """
+        try:
+            self._on_line(fields)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing that the child reports arrives
+            _LOG.error("report of a process not processed", child=self.name, exc_info=error)
+            with contextlib.suppress(Exception):  # it is logged above
+                self._on_line({"kind": "failed", "error": encode_problem(_build_problem(self.name, error))})
+            self.kill()
+            return False
+        return True
 
     def _await_end(self) -> None:
         code = self._popen.wait()

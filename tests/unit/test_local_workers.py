@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import queue
+import signal
 import sys
 import textwrap
 import threading
@@ -30,6 +31,7 @@ from rowlock.processes.child_process import ChildProcess, end_session
 from schemas.backoff import Backoff
 from schemas.config.model import Config, load_config
 from schemas.findings import TRIES_AGAIN
+from schemas.problems import decode_problem
 from schemas.slots import SlotReport
 from schemas.units import OldestAgents, Prepared, UnitProgress, UnitProgressed, WorkerEnded, WorkerEvent
 from tests.kits.apply import until
@@ -388,6 +390,71 @@ def test_nothing_of_a_session_survives_also_not_what_is_stopped_or_in_a_group_of
     assert ended.wait(20)
     assert process.wait_for_exit(1)
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize(
+    ("unit", "line", "seen"),
+    [
+        (
+            "apply/p/a",
+            '{"kind": "slots"}',
+            "the apply process reports (ValidationError: Object missing required field `open`)",
+        ),
+        ("capture/s", '{"kind": "captured"}', "the capture s process reports (KeyError: 'position')"),
+    ],
+)
+def test_a_process_whose_reports_cannot_be_processed_is_killed(
+    workers: Any, script: Any, unit: str, line: str, seen: str
+) -> None:
+    """It ran on unheard: its units looked as if they made no progress, and nothing was logged as an error."""
+    local, reported = workers
+    script(f"""
+        next(lines)
+        print('{line}', flush=True)
+        time.sleep(999)
+    """)
+    local.listen(lambda unit, event: reported.put((unit, event)))
+    with capture_logs() as logs:
+        local.prepare(unit, 1, None)
+        local.start(unit, 1, None)
+        ended = reported.get(timeout=120)
+    assert ended[0] == unit
+    assert isinstance(ended[1], WorkerEnded)
+    problem = decode_problem(str(ended[1].error))
+    assert problem.what == f"this agent cannot process what {seen}, and has killed it"
+    (error,) = [each for each in logs if each["log_level"] == "error"]
+    assert error["event"] == "report of a process not processed"
+    assert isinstance(error["exc_info"], Exception)
+
+
+def test_reports_are_read_on_if_stderr_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`rowlock run 2>&1 | head`: a line of Java that cannot be passed on ended the reading."""
+    lines: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+
+    def refuse(_: str) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setenv("ROWLOCK_LOG", "json")
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=refuse, flush=lambda: None))
+    script = "print('a line of Java'); print('{\"got\": 1}', flush=True)"
+    with capture_logs():
+        process = ChildProcess("c", [sys.executable, "-c", script], lines.put, lambda _code: None)
+        assert lines.get(timeout=120) == {"got": 1}
+        assert process.wait_for_exit(20)
+
+
+def test_a_process_is_killed_also_if_its_end_cannot_be_reported() -> None:
+    script = "import time; print('{}', flush=True); time.sleep(999)"
+    codes: queue.SimpleQueue[int] = queue.SimpleQueue()
+    seen: list[dict[str, Any]] = []
+
+    def refuse(line: dict[str, Any]) -> None:
+        seen.append(line)
+        raise ValueError("no")
+
+    ChildProcess("c", [sys.executable, "-c", script], refuse, codes.put)
+    assert codes.get(timeout=120) == -signal.SIGKILL
+    assert [line.get("kind") for line in seen] == [None, "failed"]
 
 
 def test_a_session_that_is_gone_is_no_error() -> None:
