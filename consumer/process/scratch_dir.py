@@ -5,7 +5,6 @@ Agents of one machine may share a state_dir; each folder is deleted when its pro
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import shutil
@@ -13,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+from schemas.io.file_lock import try_lock
 
 
 @contextmanager
@@ -39,7 +40,7 @@ def _create_locked_folder(where: Path) -> tuple[Path, IO[str]]:
     while True:
         folder = where / f"{os.getpid()}-{secrets.token_hex(4)}"
         held = folder.with_name(f"{folder.name}.lock").open("w")
-        if _try_lock(held):  # otherwise another process swept it, and deletes it
+        if try_lock(held):  # otherwise another process swept it, and deletes it
             folder.mkdir()
             return folder, held
         held.close()
@@ -51,14 +52,6 @@ def _sweep_folder(lock: Path) -> None:
     except FileNotFoundError:  # swept by another process
         return
     with found:
-        if _try_lock(found):
+        if try_lock(found):
             shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
             lock.unlink(missing_ok=True)
-
-
-def _try_lock(file: IO[str]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -6,7 +6,6 @@ once download only once and a killed run leaves nothing that looks finished.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import time
@@ -17,6 +16,7 @@ from typing import IO
 
 from deploy.errors import EmbeddedError
 from deploy.fetch.progress import WAIT_LINE_EVERY_S, print_wait
+from schemas.io.file_lock import try_lock
 
 MB = 1 << 20
 CACHE_LOCK_POLL_S = 0.2
@@ -70,20 +70,12 @@ def _lock_folder(name: str) -> Iterator[None]:
 def _await_lock(file: IO[str], what: str) -> None:
     """Lock the file. `what`: what another process does that has the lock."""
     began = next_line = time.monotonic()
-    while not _try_lock(file):
+    while not try_lock(file):
         now = time.monotonic()
         if now >= next_line:
             print_wait(what, now - began)
             next_line = now + WAIT_LINE_EVERY_S
         time.sleep(CACHE_LOCK_POLL_S)
-
-
-def _try_lock(file: IO[str]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _find_folder() -> Path:

@@ -74,16 +74,25 @@ def _track_parent() -> tuple[dict[int, str], set[str]]:
     processes: dict[int, str] = {}
     folders: set[str] = set()
     for raw in sys.stdin.buffer:
-        verb, _, what = os.fsdecode(raw.rstrip(b"\n")).partition(" ")
-        if verb == "+p" and (since := read_start_time(int(what))):
-            processes[int(what)] = since
-        elif verb == "-p":
+        line = os.fsdecode(raw.rstrip(b"\n"))
+        verb, _, what = line.partition(" ")
+        if verb in ("+p", "-p") and what.isdecimal():
             processes.pop(int(what), None)
-        elif verb == "+d":
+            if verb == "+p" and (since := read_start_time(int(what))):
+                processes[int(what)] = since
+        elif verb == "+d" and what:
             folders.add(what)
-        elif verb == "-d":
+        elif verb == "-d" and what:
             folders.discard(what)
+        else:  # what is registered must be cleaned up all the same
+            _print_ignored(line)
     return processes, folders
+
+
+def _print_ignored(line: str) -> None:
+    """Write a line that is no registration to stderr, if that takes anything."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"guardian: ignored a line that is no registration: {line!r}\n")
 
 
 def main() -> None:

@@ -7,7 +7,6 @@ A second one would take over the units of the first one, because both agents hav
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterator
 from typing import IO
@@ -15,6 +14,7 @@ from typing import IO
 from rowlock.errors import CommandError
 from rowlock.processes.run import build_agent_name
 from schemas.config.model import Config
+from schemas.io.file_lock import try_lock
 
 
 @contextlib.contextmanager
@@ -38,15 +38,13 @@ def claim_run(config: Config) -> Iterator[None]:
 
 def _lock_or_refuse(file: IO[str]) -> None:
     """Lock the file and write this process's number into it."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not try_lock(file):
         file.seek(0)
         pid = file.read() or "unknown"
         raise CommandError(
             f"another `rowlock run` (pid {pid}) of this configuration is running on this machine",
             "stop it first (see `rowlock status`)",
-        ) from None
+        )
     file.truncate(0)
     file.write(str(os.getpid()))
     file.flush()

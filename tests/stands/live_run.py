@@ -59,7 +59,9 @@ class FakeSystem:
         return FirstCopyList()
 
     def read_status(self) -> Status:
-        return Status(1, 0, units=(ApplyUnitStatus("to-hq", "b1", "t1", "hq", "current", quarantined_rows=3),))
+        return Status(
+            1, 0, units=(ApplyUnitStatus("to-hq", "b1", "t1", "hq", "current", quarantined_rows=3),)
+        )
 
     def close(self) -> None:
         pass

@@ -128,6 +128,22 @@ def test_kill_tree_returns_when_all_are_gone() -> None:
         os.close(below)
 
 
+def test_a_line_that_is_no_registration_does_not_end_the_guardian(tmp_path: Path) -> None:
+    """It died of `+p` without a number, and left everything that was registered."""
+    folder = tmp_path / "left"
+    folder.mkdir()
+    with subprocess.Popen(["sleep", "600"]) as service:
+        lines = f"+p\n-p\n+p x\n?\n+p {service.pid}\n+p 99999999999999999999\n+d {folder}\n+p \n"
+        script = [sys.executable, "-I", "-S", str(guardian.__file__)]
+        ended = subprocess.run(script, input=lines, capture_output=True, text=True, check=False)
+        assert service.wait(20) == -signal.SIGKILL
+    assert (ended.returncode, folder.exists()) == (0, False)
+    assert ended.stderr.splitlines() == [
+        f"guardian: ignored a line that is no registration: {line!r}"
+        for line in ("+p", "-p", "+p x", "?", "+p ")
+    ]
+
+
 def test_a_taken_port_is_named() -> None:
     with socket.socket() as other:
         other.bind((HOST, 0))

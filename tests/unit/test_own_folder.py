@@ -53,12 +53,12 @@ def test_another_process_may_have_swept_a_dead_one_s_folder(
     """It opened the lock's file before this process did, and ends between the two."""
     lock = tmp_path / "7-dead.lock"
     lock.touch()
-    own = scratch_dir._try_lock
+    own = scratch_dir.try_lock
 
     def try_lock(file: IO[str]) -> bool:
         lock.unlink(missing_ok=True)
         return own(file)
 
-    monkeypatch.setattr(scratch_dir, "_try_lock", try_lock)
+    monkeypatch.setattr(scratch_dir, "try_lock", try_lock)
     with own_folder(tmp_path) as folder:
         assert folder.is_dir()
