@@ -220,12 +220,13 @@ def check(config_file: Path, output: str, with_plan: bool) -> None:
         has_errors,
         make_console,
     )
-    from rowlock.inspect.check import is_kafka_unreachable, list_scoped_findings
+    from rowlock.inspect.check import list_scoped_findings
     from rowlock.inspect.headroom import measure_headroom
+    from rowlock.inspect.scopes import is_kafka_unreachable
 
     found = list_scoped_findings(config)
     findings = list(dict.fromkeys(each.finding for each in found))
-    kept, warnings = ([], []) if is_kafka_unreachable(config, findings) else measure_headroom(config)
+    kept, warnings = ([], []) if is_kafka_unreachable(found) else measure_headroom(config)
     findings += warnings
     if output == "json":
         report = {

@@ -11,7 +11,7 @@ import contextlib
 import getpass
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import cast
 
@@ -85,12 +85,6 @@ def list_findings(config: Config) -> list[Finding]:
     return list(dict.fromkeys(each.finding for each in list_scoped_findings(config)))
 
 
-def is_kafka_unreachable(config: Config, findings: Iterable[Finding]) -> bool:
-    """Return whether Kafka's address has an error. Another question to Kafka would then wait in vain."""
-    where = config.find_line("kafka", "bootstrap")
-    return any(each.level == "error" and each.place == where for each in findings)
-
-
 def list_scoped_findings(config: Config) -> list[ScopedFinding]:
     """Return all findings with their scopes, errors that affect everything first. Nothing is written."""
     topics: list[str] = []
@@ -104,10 +98,10 @@ def list_scoped_findings(config: Config) -> list[ScopedFinding]:
             *_yield_state_dir_findings(config),
             *yield_coordination_findings(config),
             *yield_certificate_findings(config),
-            *unreachable,
             *(() if unreachable else yield_broker_findings(config)),
         ],
     )
+    found += attach_scope(FindingScope.KAFKA, "", unreachable)
     tables: dict[str, list[Table]] = {}
     for name in config.sources:
         debezium = config.sources[name].events == "debezium"

@@ -18,7 +18,8 @@ from schemas.findings import Finding
 
 
 class FindingScope(Enum):
-    EVERYTHING = "everything"  # Kafka, Java, Spark, the configuration
+    EVERYTHING = "everything"  # Java, Spark, the configuration
+    KAFKA = "kafka"  # it does not answer: nothing can run, and another question to it would wait in vain
     SOURCE = "source"
     TARGET = "target"
     PIPELINE = "pipeline"
@@ -42,6 +43,10 @@ class ScopedFinding:
     def is_error(self) -> bool:
         return self.finding.level == "error"
 
+    @property
+    def affects_everything(self) -> bool:
+        return self.scope in (FindingScope.EVERYTHING, FindingScope.KAFKA)
+
 
 def attach_scope(scope: FindingScope, name: str, findings: Iterable[Finding]) -> list[ScopedFinding]:
     return [ScopedFinding(each, scope, name) for each in findings]
@@ -58,6 +63,11 @@ def attach_source_scopes(name: str, findings: Iterable[Finding]) -> list[ScopedF
     ]
 
 
+def is_kafka_unreachable(found: Iterable[ScopedFinding]) -> bool:
+    """Return whether Kafka does not answer."""
+    return any(each.is_error and each.scope is FindingScope.KAFKA for each in found)
+
+
 def explain_refused_start(
     found: Iterable[ScopedFinding],
     sources: Iterable[str],
@@ -71,7 +81,7 @@ def explain_refused_start(
     and target.
     """
     errors = [each for each in found if each.is_error]
-    if any(each.scope is FindingScope.EVERYTHING for each in errors):
+    if any(each.affects_everything for each in errors):
         return "refused to start; see above"
     if all_needed and any(each.scope not in (FindingScope.TABLE, FindingScope.SETTING) for each in errors):
         return "refused to start: it could not catch up; see above"
@@ -109,9 +119,7 @@ def list_not_started(found: Iterable[ScopedFinding], debezium: Iterable[str]) ->
 def list_consequences(found: Iterable[ScopedFinding]) -> list[str]:
     """Return a sentence for each part that a start leaves out, in the order of the findings, each once."""
     consequences = [
-        _describe_consequence(each)
-        for each in found
-        if each.is_error and each.scope is not FindingScope.EVERYTHING
+        _describe_consequence(each) for each in found if each.is_error and not each.affects_everything
     ]
     return list(dict.fromkeys(consequences))
 

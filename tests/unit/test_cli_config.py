@@ -310,17 +310,30 @@ pipelines: {p: {sources: [b1], target: hq}, q: {sources: [b1], target: feed}}
     assert changed == []
 
 
-@pytest.mark.parametrize(("level", "measured"), [("error", 0), ("warning", 1)])
+@pytest.mark.parametrize(
+    ("scope", "level", "measured"),
+    [
+        (FindingScope.KAFKA, "error", 0),
+        (FindingScope.EVERYTHING, "error", 1),
+        (FindingScope.EVERYTHING, "warning", 1),
+    ],
+    ids=["no answer", "another error of that line", "a warning"],
+)
 def test_check_measures_no_headroom_if_kafka_does_not_answer(
-    level: Literal["error", "warning"], measured: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+    scope: FindingScope,
+    level: Literal["error", "warning"],
+    measured: int,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A second question would wait for Kafka as long as the first, and find nothing."""
+    """A second question would wait for Kafka as long as the first, and find nothing. An error of a broker's
+    certificate names the same line, and is no reason not to ask."""
     asked: list[Config] = []
 
     def find(config: Config) -> list[ScopedFinding]:
         place = config.find_line("kafka", "bootstrap")
         found = Finding(level, place, "Kafka does not answer", "start the broker")
-        return attach_scope(FindingScope.EVERYTHING, "", [found])
+        return attach_scope(scope, "", [found])
 
     def measure(config: Config) -> tuple[list[Backlog], list[Finding]]:
         asked.append(config)

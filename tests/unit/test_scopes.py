@@ -41,6 +41,7 @@ def refused(*found: ScopedFinding, all_needed: bool = False) -> bool:
     [
         ((), False),
         ((error(FindingScope.EVERYTHING),), True),
+        ((error(FindingScope.KAFKA),), True),
         ((warning(FindingScope.EVERYTHING), warning(FindingScope.SOURCE, "b2")), False),
         (
             (
@@ -125,6 +126,13 @@ def test_each_consequence_is_named_once() -> None:
         error(FindingScope.SOURCE, "b1"),
         error(FindingScope.TABLE, "hq", "target table public.a"),
     ]
-    one, two = list_consequences([*found, warning(FindingScope.SOURCE, "b2"), error(FindingScope.EVERYTHING)])
+    one, two = list_consequences(
+        [
+            *found,
+            warning(FindingScope.SOURCE, "b2"),
+            error(FindingScope.EVERYTHING),
+            error(FindingScope.KAFKA),
+        ]
+    )
     assert one.startswith("source b1 does not run")
     assert two.startswith("target table public.a is left out or stops")
