@@ -321,7 +321,7 @@ def test_the_table_of_status_has_the_same_figures(system: ObservedRun) -> None:
         assert cells[1:6] == [topic, "stopped", unit["at"], offsets, "0"]
         assert unit["at"] == f"{system.files[unit['source']]}:{unit['position'][2]}"
         assert re.fullmatch(r"\d+\.\d s|\d+ min", cells[6])
-        assert cells[7] == ("1" if unit["quarantined"] else "")
+        assert cells[7] == ("1 row" if unit["quarantined"] else "")
 
 
 def test_status_of_what_is_captured_and_not_applied(system: ObservedRun) -> None:

@@ -36,7 +36,7 @@ def terminal(folder: Path, *options: str, mode: str = "well", width: int = 100, 
 @pytest.mark.parametrize("ending", ["keys", "SIGTERM"])
 def test_view_is_shown_below_the_log_and_removed_at_the_end(tmp_path: Path, ending: str) -> None:
     with terminal(tmp_path) as seen:
-        seen.until(lambda text: VIEW.search(text) and "3 in quarantine" in text, "figures")
+        seen.until(lambda text: VIEW.search(text) and "3 rows in quarantine" in text, "figures")
         assert not seen.seen.has_cursor
         seen.until(lambda text: "step 12" in text, "the log goes on")
         view = seen.text.index("source  rows/s")
