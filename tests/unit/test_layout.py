@@ -41,6 +41,16 @@ def test_the_checks_can_be_started_and_the_licence_is_the_named_one() -> None:
     assert "license = Apache-2.0" in (ROOT / "setup.cfg").read_text()
 
 
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a clone")
+def test_each_file_of_the_repository_is_text() -> None:
+    """A wheel of a tool was committed by mistake once."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
+    names = [name for name in listed.decode().split("\0") if name and (ROOT / name).is_file()]
+    assert len(names) > 1000
+    for name in names:
+        (ROOT / name).read_text(encoding="utf-8")
+
+
 def test_make_help_names_every_target_that_there_is() -> None:
     reported = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     shown = {line.split()[1] for line in reported.splitlines() if line.startswith("  make ")}
