@@ -10,6 +10,7 @@ import socket
 import time
 
 from consumer.errors import ConsumerError, ServerSilentError, TransientError
+from schemas.io.refused_logins import REFUSED_LOGINS
 
 SILENCE_S = 10
 """Seconds for which a server's machine may leave data or probes without an acknowledgement. A statement may
@@ -19,10 +20,15 @@ TARGET_CONNECT_S = 6
 _PROBES = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2}
 
 
-def mark_silence(error: ConsumerError, began: float) -> ConsumerError:
+def mark_silence(error: ConsumerError, began: float, login: tuple[str, int, str, str]) -> ConsumerError:
     """Return the error of a connection that could not be made since `began` (monotonic seconds): as
-    ServerSilentError if nothing came back until the time was over."""
-    if isinstance(error, TransientError) and time.monotonic() - began >= TARGET_CONNECT_S - 1:
+    ServerSilentError if nothing came back until the time was over.
+
+    `login`: host, port, user and password. A connection that waited for its turn to log in fails with the
+    one that had it, so the time of that one counts as well.
+    """
+    took_s = max(time.monotonic() - began, REFUSED_LOGINS.measure_failure(*login))
+    if isinstance(error, TransientError) and took_s >= TARGET_CONNECT_S - 1:
         return ServerSilentError.from_problem(error.problem)
     return error
 

@@ -30,6 +30,16 @@ MAX_CONCURRENT_LOGINS = 2
 known."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """A log-in that failed for another reason than a refusal. Times are monotonic seconds."""
+
+    began: float
+    ended: float
+    kind: type[Exception]
+    arguments: tuple[object, ...]
+
+
 @dataclass(slots=True)
 class _Login:
     """A log-in: server, user and password."""
@@ -38,16 +48,16 @@ class _Login:
     backoff: Backoff = REFUSED_LOGIN_BACKOFF
     refusal: tuple[type[Exception], tuple[object, ...]] | None = None
     """Class and arguments of the server's error; None: it is not refused."""
-    failure: tuple[float, type[Exception], tuple[object, ...]] | None = None
-    """When the last attempt failed for another reason, and the class and arguments of that error."""
+    failure: _Failure | None = None
+    """The last failure for another reason."""
 
     def record_success(self) -> None:
         """Record that the server has accepted it."""
         self.refusal, self.backoff = None, REFUSED_LOGIN_BACKOFF
 
-    def record_failure(self, error: Exception, now: float) -> None:
+    def record_failure(self, error: Exception, begun: float, now: float) -> None:
         """Record that an attempt failed for another reason than a refusal."""
-        self.failure = now, type(error), error.args
+        self.failure = _Failure(begun, now, type(error), error.args)
 
     def record_refusal(self, error: Exception, begun: float, now: float) -> None:
         """Record a refusal of what began at `begun`; log-ins that were made at once count as one failure."""
@@ -82,8 +92,8 @@ class RefusedLogins:
         asked = self.now()
         with login.turns:
             self._raise_known_refusal(login)
-            if login.failure is not None and login.failure[0] > asked:
-                raise login.failure[1](*login.failure[2])
+            if login.failure is not None and login.failure.ended > asked:
+                raise login.failure.kind(*login.failure.arguments)
             begun = self.now()
             try:
                 yield
@@ -92,7 +102,7 @@ class RefusedLogins:
                     with self._mutex:
                         login.record_refusal(error, begun, self.now())
                 else:
-                    login.record_failure(error, self.now())
+                    login.record_failure(error, begun, self.now())
                 raise
             with self._mutex:
                 login.record_success()
@@ -102,6 +112,15 @@ class RefusedLogins:
         with self._mutex:
             login = self._logins.get(_build_key(host, port, user, password))
         return login is not None and login.refusal is not None
+
+    def measure_failure(self, host: str, port: int, user: str, password: str) -> float:
+        """Return how many seconds this log-in took when it last failed for another reason than a refusal;
+        0.0: it never did.
+        """
+        with self._mutex:
+            login = self._logins.get(_build_key(host, port, user, password))
+        failure = None if login is None else login.failure
+        return 0.0 if failure is None else failure.ended - failure.began
 
     def forget_refusal(self, host: str, port: int, user: str, password: str) -> None:
         """Let the server answer the next attempt: a person has typed the password, or created the user."""

@@ -5,14 +5,20 @@ from __future__ import annotations
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
+import psycopg
+import pymysql
 import pytest
 
 from consumer.attempt.transactions import MAX_TRANSACTION_TRIES, retry_transient
 from consumer.errors import ServerSilentError, TargetConfigError, TransientError
+from consumer.targets.dialect import open_target
 from consumer.targets.silence import SILENCE_S, TARGET_CONNECT_S, limit_silence, mark_silence
+from schemas.config.model import TargetConfig
+from schemas.io.refused_logins import REFUSED_LOGINS
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system's own option")
@@ -32,14 +38,52 @@ def test_another_kind_of_socket_is_left_as_it_is() -> None:
         limit_silence(one)
 
 
+LOGIN = ("127.0.0.1", 1, "u", "p")
+FAILURES: dict[str, Exception] = {
+    "postgres": psycopg.errors.ConnectionTimeout("connection timeout expired"),
+    "mysql": pymysql.err.OperationalError(2003, "Can't connect to MySQL server on '127.0.0.1' (timed out)"),
+}
+
+
+def make_clock(failure: Exception, took_s: float) -> Callable[[], float]:
+    """Return a clock for REFUSED_LOGINS: the next log-in waits, no time at all, for another one that fails
+    after `took_s` seconds."""
+    seconds, has_failed = 0.0, False
+
+    def read_clock() -> float:
+        nonlocal seconds, has_failed
+        asked, fails_now, has_failed = seconds, not has_failed, True
+        if fails_now:
+            with suppress(type(failure)), REFUSED_LOGINS.try_login(*LOGIN, lambda _: False):
+                seconds += took_s
+                raise failure
+        return asked
+
+    return read_clock
+
+
+@pytest.mark.parametrize(("took_s", "is_silent"), [(TARGET_CONNECT_S, True), (0.1, False)])
+@pytest.mark.parametrize("kind", FAILURES)
+def test_log_ins_that_fail_together_found_the_same_silent_server(
+    kind: str, took_s: float, is_silent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log-in that waited for its turn has waited for less time than the one with which it fails."""
+    monkeypatch.setattr(REFUSED_LOGINS, "now", make_clock(FAILURES[kind], took_s))
+    host, port, user, password = LOGIN
+    target = TargetConfig(type=kind, host=host, port=port, user=user, password=password, database="d")
+    with pytest.raises(TransientError) as failed:
+        open_target(target, name="a test")
+    assert isinstance(failed.value, ServerSilentError) == is_silent
+
+
 def test_only_a_connection_that_waited_in_vain_found_a_silent_server() -> None:
     now, refused = time.monotonic(), TransientError("refused")
-    assert mark_silence(refused, now) is refused
-    silent = mark_silence(TransientError("nothing", "look"), now - TARGET_CONNECT_S)
+    assert mark_silence(refused, now, LOGIN) is refused
+    silent = mark_silence(TransientError("nothing", "look"), now - TARGET_CONNECT_S, LOGIN)
     assert isinstance(silent, ServerSilentError)
     assert str(silent.problem.action) == "look"
     wrong = TargetConfigError("no such database")
-    assert mark_silence(wrong, now - TARGET_CONNECT_S) is wrong
+    assert mark_silence(wrong, now - TARGET_CONNECT_S, LOGIN) is wrong
 
 
 @pytest.mark.parametrize(

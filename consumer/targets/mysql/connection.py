@@ -129,7 +129,8 @@ class MySqlLink(SingleStatements):
             if is_refused and (grant := grant_to_connect(error.problem.what, target.user, target.database)):
                 raise MissingGrantError(error.problem.what, grant) from error
             kind = TransientError if error.transient else TargetConfigError
-            raise mark_silence(kind.from_problem(error.problem), began) from error
+            login = (target.host, target.port, target.user, target.password.get_secret_value())
+            raise mark_silence(kind.from_problem(error.problem), began, login) from error
         try:
             self._prepare_session()
         except ConsumerError:

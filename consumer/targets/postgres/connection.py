@@ -98,7 +98,7 @@ class PostgresLink:
             with REFUSED_LOGINS.try_login(*login, is_refused_password):
                 self._raw = psycopg.connect(**self._build_arguments(), autocommit=True)
         except psycopg.Error as error:
-            raise mark_silence(build_connect_error(error, self._where, target), began) from error
+            raise mark_silence(build_connect_error(error, self._where, target), began, login) from error
         with self.translate_errors():
             try:
                 self._require_supported(self._raw)
