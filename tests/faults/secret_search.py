@@ -70,13 +70,16 @@ def _list_texts(system: RunOnHosts, events: Path, ui: int) -> Iterator[tuple[str
                 with contextlib.suppress(FileNotFoundError):
                     yield "work folder", str(path), path.read_bytes()
         for process in host.processes():
-            for name in ("environ", "cmdline"):
-                with contextlib.suppress(OSError):
-                    text = Path(f"/proc/{process.pid}/{name}").read_bytes()
-                    yield name, f"{name} of {process.pid}", text
+            yield from _list_process_texts(process, f"{host.name}'s")
     for process in system.run.family():
-        with contextlib.suppress(OSError, psutil.Error):
-            yield "cmdline", f"the agent's {process.pid}", Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        yield from _list_process_texts(process, "the agent's")
+
+
+def _list_process_texts(process: psutil.Process, whose: str) -> Iterator[tuple[str, str, bytes]]:
+    for name in ("environ", "cmdline"):
+        with contextlib.suppress(OSError):  # it has just ended
+            text = Path(f"/proc/{process.pid}/{name}").read_bytes()
+            yield name, f"{name} of {whose} {process.pid}", text
 
 
 def _list_files(folder: Path) -> list[Path]:

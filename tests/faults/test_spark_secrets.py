@@ -56,15 +56,15 @@ class Site:
     def events(self) -> Path:
         return self.folder / "events"
 
-    def prepare_target(self, office: PostgreSQL) -> None:
-        """Make a user with a password, which the server asks for."""
+    def prepare_target(self, office: PostgreSQL, *, agent: str = "scram-sha-256") -> None:
+        """Make a user with a password, which the server asks hosts for. `agent`: how the agent logs in."""
         password = self.secrets["target"].replace("'", "''")
         office.execute(f"DROP ROLE IF EXISTS {USER}")
         office.execute(f"CREATE ROLE {USER} LOGIN SUPERUSER PASSWORD '{password}'")
         rules = office.home.data / "pg_hba.conf"
-        asks = "".join(f"host all {USER} {net} scram-sha-256\n" for net in ("10.77.0.0/16", "127.0.0.1/32"))
-        if asks not in rules.read_text():
-            rules.write_text(asks + rules.read_text())
+        ways = {"10.77.0.0/16": "scram-sha-256", "127.0.0.1/32": agent}
+        asks = "".join(f"host all {USER} {net} {way}\n" for net, way in ways.items())
+        rules.write_text(asks + rules.read_text())  # the first line that fits counts
         office.execute("SELECT pg_reload_conf()")
 
     def configure(self, made: RunOnHosts) -> None:
@@ -104,6 +104,12 @@ class Site:
         self.capture.stop()
         secrets = {**self.secrets, "token": TOKEN.decode().strip(), "marker": self.marker}
         return find_secrets(system, secrets, self.events, self.ui, self.capture)
+
+
+def list_clients(office: PostgreSQL) -> set[str]:
+    """Return the addresses from which USER is connected."""
+    query = f"SELECT DISTINCT host(client_addr) FROM pg_stat_activity WHERE usename = '{USER}'"
+    return {str(address) for (address,) in office.execute(query)}
 
 
 @pytest.fixture(scope="module")
@@ -159,15 +165,17 @@ def test_no_password_leaves_the_channel(
 def test_executors_read_a_password_that_is_sent_nowhere(
     mariadb: MariaDB, postgres: PostgreSQL, kafka: Kafka, package: Path, tmp_path: Path
 ) -> None:
-    """A host that lacks the file is named, and costs its own slot alone, which stays open."""
+    """The agent's file has another text, so only the hosts' own files can have served. A host that lacks the
+    file is named, and costs its own slot alone, which stays open."""
     if postgres.home is None:
         pytest.skip("the server is not ours")
     site = Site(tmp_path)
-    site.prepare_target(postgres)
+    site.prepare_target(postgres, agent="trust")
+    site.secrets["agent"] = make_secret("agent")
     password = tmp_path / "target-password"
-    password.write_text(site.secrets["target"])
+    password.write_text(site.secrets["agent"])
     token = tmp_path / "executor-token"
-    hosts = [build_host(token, files={password: password.read_bytes()}) for _ in range(2)]
+    hosts = [build_host(token, files={password: site.secrets["target"].encode()}) for _ in range(2)]
 
     def configure(made: RunOnHosts) -> None:
         site.configure(made)
@@ -181,6 +189,7 @@ def test_executors_read_a_password_that_is_sent_nowhere(
     ) as system:  # fmt: skip
         found = site.find(system)
         assert found == {(place, "marker") for place in PLACES}
+        assert not list_clients(postgres).isdisjoint(host.address for host in system.cluster.hosts)
         bare = system.cluster.add_host(build_host(token))
         system.cluster.hosts[0].close()
 
