@@ -32,7 +32,7 @@ class TransientError(ConsumerError):
 
 
 class ServerSilentError(TransientError):
-    """Nothing at all came back while a connection was made.
+    """Nothing at all came back while a connection was made, or for too long on an open one.
 
     The attempt ends: another try would wait as long again, and its unit may be applied elsewhere.
     """

@@ -6,6 +6,8 @@ lease, ten seconds by default, is what a cut may cost.
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import time
 
@@ -31,6 +33,13 @@ def mark_silence(error: ConsumerError, began: float, login: tuple[str, int, str,
     if isinstance(error, TransientError) and took_s >= TARGET_CONNECT_S - 1:
         return ServerSilentError.from_problem(error.problem)
     return error
+
+
+def is_silence(error: Exception) -> bool:
+    """Return whether the system has ended an open connection because the server's machine acknowledged
+    nothing for SILENCE_S. No driver has an error of its own for that.
+    """
+    return os.strerror(errno.ETIMEDOUT) in str(error)
 
 
 def limit_silence(connection: socket.socket, seconds: int = SILENCE_S) -> None:

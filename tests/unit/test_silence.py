@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import sys
 import time
@@ -16,6 +18,8 @@ import pytest
 from consumer.attempt.transactions import MAX_TRANSACTION_TRIES, retry_transient
 from consumer.errors import ServerSilentError, TargetConfigError, TransientError
 from consumer.targets.dialect import open_target
+from consumer.targets.mysql.errors import build_consumer_error as build_mysql_error
+from consumer.targets.postgres.errors import build_consumer_error as build_postgres_error
 from consumer.targets.silence import SILENCE_S, TARGET_CONNECT_S, limit_silence, mark_silence
 from schemas.config.model import TargetConfig
 from schemas.io.refused_logins import REFUSED_LOGINS
@@ -74,6 +78,28 @@ def test_log_ins_that_fail_together_found_the_same_silent_server(
     with pytest.raises(TransientError) as failed:
         open_target(target, name="a test")
     assert isinstance(failed.value, ServerSilentError) == is_silent
+
+
+LOST = {
+    "postgres": lambda why: build_postgres_error(
+        psycopg.OperationalError(f"could not receive data from server: {why}"), "x", "u"
+    ),
+    "mysql": lambda why: build_mysql_error(
+        pymysql.err.OperationalError(2013, f"Lost connection to MySQL server during query ([Errno 1] {why})"),
+        "x", "u",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("number", "is_silent"), [(errno.ETIMEDOUT, True), (errno.ECONNRESET, False)])
+@pytest.mark.parametrize("kind", LOST)
+def test_a_connection_that_nothing_acknowledged_found_a_silent_server(
+    kind: str, number: int, is_silent: bool
+) -> None:
+    """The attempt ends: a new connection would be made in vain, for six more seconds."""
+    error = LOST[kind](os.strerror(number))
+    assert isinstance(error, TransientError)
+    assert isinstance(error, ServerSilentError) == is_silent
 
 
 def test_only_a_connection_that_waited_in_vain_found_a_silent_server() -> None:

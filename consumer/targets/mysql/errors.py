@@ -17,6 +17,7 @@ from consumer.errors import (
     MissingGrantError,
     RefusedError,
     RowTooLargeError,
+    ServerSilentError,
     TableMissingError,
     TableTooLargeError,
     TargetConfigError,
@@ -24,6 +25,7 @@ from consumer.errors import (
     UniqueViolationError,
 )
 from consumer.targets.mysql.rights import grant_for
+from consumer.targets.silence import is_silence
 from schemas.io.server_errors import UNKNOWN_OBJECT_CODES, UNKNOWN_THERE, get_noted_read
 
 CONNECTION_LOST = frozenset(
@@ -144,6 +146,8 @@ def get_error_class(error: pymysql.MySQLError, statement: str = "") -> type[Cons
     code = _find_meaning(error)
     if code == _ROW_TOO_LARGE:
         return TableTooLargeError if _DEFINES_TABLE.match(statement) else RowTooLargeError
+    if code in CONNECTION_LOST and is_silence(error):
+        return ServerSilentError
     kinds: tuple[tuple[frozenset[int], type[ConsumerError]], ...] = (
         (_UNIQUE, UniqueViolationError),
         (_REFUSED, RefusedError),

@@ -15,12 +15,14 @@ from consumer.errors import (
     MissingGrantError,
     RefusedError,
     RowTooLargeError,
+    ServerSilentError,
     TableMissingError,
     TargetConfigError,
     TransientError,
     UniqueViolationError,
 )
 from consumer.targets.postgres.rights import grant_for
+from consumer.targets.silence import is_silence
 from schemas.config.model import TargetConfig
 from schemas.config.secrets import add_secret_place
 from schemas.io.certificates import explain_refused_certificate
@@ -86,6 +88,8 @@ def get_error_class(error: psycopg.Error, state: str) -> type[ConsumerError]:
     An unknown error is transient: retries are bounded, whereas a wrong "refused" would quarantine good
     rows.
     """
+    if not state and is_silence(error):
+        return ServerSilentError
     known = ERRORS.get(state) or ERRORS.get(state[:2])
     return known or (RefusedError if isinstance(error, psycopg.DataError) else TransientError)
 
