@@ -18,7 +18,7 @@ from tests.faults.pulse import Pulse, list_statements
 from tests.faults.whole_system import RunUnderFaults
 from tests.kits.running import ACCOUNTS, HERE, Program
 from tests.kits.whole_run import KINDS, Source, Target, whole_run
-from tests.servers.spark_host import HostOptions
+from tests.servers.spark_host import HostOptions, SparkHost
 from tests.servers.spark_hosts import PYTHON, SparkHosts, admit_hosts, spark_hosts
 
 TOKEN = b"the token of the executors of this test\n"
@@ -78,8 +78,8 @@ class RunOnHosts(RunUnderFaults):
         )
 
     def measure(self, fault: Callable[[], object], seed: int) -> float:
-        """Let `fault` happen under load. Return the longest time in seconds that a change of any table waited
-        since then.
+        """Let `fault` happen under load; afterwards every table of the target is equal, and no row of it was
+        seen to go back. Return the longest time in seconds that a change of any table waited since then.
         """
         pulse = Pulse(self.source, self.office, self.db, self.tables)
         pulse.start()
@@ -98,8 +98,48 @@ class RunOnHosts(RunUnderFaults):
             pulse.stop()
         assert pulse.regressions == []
         longest = max(pulse.find_longest_waits(began[0]).values())
+        self.run.until(self.counts_are_equal, "all tables of the target equal the source", 120)
         print(f"\nlongest wait {longest:.1f} s")
         return longest
+
+    def counts_are_equal(self) -> bool:
+        """Return whether the tables beside that of the load have the same rows in source and target."""
+        return self._read_counts(self.source) == self._read_counts(self.office)
+
+    def until_counts_continue(self) -> None:
+        """Await that the changes until now of the tables beside that of the load are in the target."""
+        wanted = self._read_counts(self.source)
+
+        def have_arrived() -> bool:
+            return all(seen >= now for seen, now in zip(self._read_counts(self.office), wanted, strict=True))
+
+        self.run.until(have_arrived, "all tables continue", 120)
+
+    def _read_counts(self, server: Source | Target) -> list[list[tuple[Any, ...]]]:
+        """Return the rows of each table beside that of the load."""
+        queries = [f"SELECT id, n FROM {name} ORDER BY id" for name in self.tables]
+        return [[tuple(row) for row in server.execute(query, database=self.db)] for query in queries]
+
+    @contextlib.contextmanager
+    def lock_counts(self) -> Iterator[None]:
+        """Lock the target's rows of the tables beside that of the load: each transaction that changes one
+        waits."""
+        with contextlib.closing(self.office.connect(self.db)) as connection, connection.cursor() as cursor:
+            cursor.execute("BEGIN")
+            for name in self.tables:
+                cursor.execute(f"SELECT n FROM {name} FOR UPDATE")
+            yield
+            connection.rollback()
+
+    def list_lines(self, event: str, host: SparkHost, since: datetime) -> list[dict[str, Any]]:
+        """Return the lines of the log with this event that name the host, written after `since`."""
+        return [
+            line
+            for line in self.read_log()
+            if line["event"] == event
+            and line.get("host") == host.name
+            and datetime.fromisoformat(line["timestamp"]) > since
+        ]
 
     def build_options(self, **more: Any) -> HostOptions:
         return build_host(self.token, **more)

@@ -16,15 +16,12 @@ from typing import Any
 import pytest
 
 from deploy.embedded.services import Kafka, MySQL, PostgreSQL
+from tests.faults.spark_clock import PROGRAM, build_clock, build_program, measure_clock, permit_program
 from tests.faults.spark_executors import TOKEN, RunOnHosts, build_host, make_package, run_on_hosts
-from tests.kits.moved_clock import MOVED_CLOCK
 from tests.servers.spark_host import SparkHost
-from tests.servers.spark_hosts import PYTHON
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
-PROGRAM = "python"
-"""The name of what hosts run as their Python."""
 WAIT_S = 5.0
 """The longest time that a table may wait while another host is bad."""
 
@@ -57,21 +54,15 @@ def system(
         files=build_program(folder),
     )
     with run_on_hosts(
-        folder, None, mysql, kafka, postgres, "badhosts", hosts=[good], configure=permit_programs,
+        folder, None, mysql, kafka, postgres, "badhosts", hosts=[good], configure=permit_newest,
         python=str(folder / PROGRAM),
     ) as made:  # fmt: skip
         yield made
 
 
-def build_program(folder: Path, setting: str = "") -> dict[Path, bytes]:
-    """Return the file that hosts run as their Python."""
-    return {folder / PROGRAM: f'#!/bin/sh\n{setting}exec {PYTHON} "$@"\n'.encode()}
-
-
-def permit_programs(system: RunOnHosts) -> None:
+def permit_newest(system: RunOnHosts) -> None:
     """Let the newest host run its Python."""
-    if (space := system.cluster.hosts[-1].space) is not None:
-        space.call("chmod", "755", system.token.parent / PROGRAM)
+    permit_program(system.cluster.hosts[-1], system.token.parent)
 
 
 @contextlib.contextmanager
@@ -79,7 +70,7 @@ def bad_host(system: RunOnHosts, token: bytes | None = TOKEN, **more: Any) -> It
     """Add a host that is closed at the end."""
     files = {**build_program(system.token.parent), **more.pop("files", {})}
     host = system.cluster.add_host(build_host(system.token, token or TOKEN, files=files, **more))
-    permit_programs(system)
+    permit_newest(system)
     if token is None:
         write_token(system, host, None)
     try:
@@ -159,23 +150,13 @@ def test_a_host_serves_as_soon_as_its_token_is_right(
         system.until_open("host1", host.name)
 
 
-def build_clock(system: RunOnHosts, offset_s: int) -> dict[Path, bytes]:
-    """Return the files of a host whose Python has another clock."""
-    folder = system.token.parent / "clock"
-    moved = folder / "clock"
-    setting = f"export PYTHONPATH={folder}:$PYTHONPATH TEST_CLOCK={moved}\n"
-    files = {folder / "sitecustomize.py": MOVED_CLOCK.encode(), moved: str(offset_s).encode()}
-    return {**files, **build_program(system.token.parent, setting)}
-
-
 @pytest.mark.parametrize("offset_s", [600, -600])
 def test_a_host_whose_clock_is_ten_minutes_off(system: RunOnHosts, installed: Path, offset_s: int) -> None:
     system.until_open("host1")
-    files = build_clock(system, offset_s)
+    folder = system.token.parent
+    files = build_clock(folder, offset_s)
     with bad_host(system, environment={"PYTHONPATH": str(installed / "good")}, files=files) as host:
-        program = system.token.parent / PROGRAM
-        now = float(host.call(program, "-c", "import time; print(time.time())"))
-        assert abs(now - offset_s - time.time()) < 50
+        assert abs(measure_clock(host, folder) - offset_s) < 50
         system.until_open("host1", host.name)
         waited = system.measure(system.cluster.hosts[0].kill_executor, seed=4)
         assert waited < WAIT_S
