@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from consumer.errors import ConsumerError, TransientError
+from consumer.errors import ConsumerError, ServerSilentError, TransientError
 from consumer.targets.base import UnitTarget
 from consumer.targets.dialect import open_target
 from schemas.config.model import TargetConfig
@@ -53,6 +53,9 @@ class ConnectionCache:
             self._failed_at, self._failed = time.monotonic(), error
             self._on_unreachable(str(error))
             raise
+
+    def report_silence(self, error: ServerSilentError) -> None:
+        self._on_unreachable(str(error))
 
     def drop_if_broken(self, number: int) -> None:
         connection = self._open.get(number)

@@ -16,6 +16,7 @@ from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.threads import ThreadDriver
 from consumer.attempt.effects import Effect, Machine
 from consumer.attempt.readers.reader import RecordSlice
+from consumer.errors import ServerSilentError
 from schemas.table.names import EXACT
 
 SPEC: Any = SimpleNamespace(
@@ -76,6 +77,9 @@ class Connections:
 
     def drop_connection(self, number: int) -> None:
         self.reported.append((number, "drop"))
+
+    def report_silence(self, error: ServerSilentError) -> None:
+        self.reported.append(("silence", str(error)))
 
 
 class Stage:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from consumer.attempt.reports import Report
-from consumer.errors import TransientError
+from consumer.errors import ServerSilentError, TransientError
 from consumer.ordering.model import LaneProgress, QuarantineEntry
 from consumer.process.effect_runner import EffectRunner, PipelineSlots, UnitProblems
 from consumer.process.pipeline_shell import PipelineShell
@@ -212,6 +212,8 @@ def test_a_target_that_cannot_be_reached_is_reported(monkeypatch: pytest.MonkeyP
         with pytest.raises(TransientError):
             connections.get_connection(lane)
     assert unreachable == ["nothing answers"]
+    connections.report_silence(ServerSilentError("nothing came back"))
+    assert unreachable[1:] == ["nothing came back"]
 
 
 def test_figures_are_reported_before_the_end_of_their_unit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from consumer.attempt.drivers import batches, threads
 from consumer.attempt.drivers.batches import BatchDriver
 from consumer.attempt.drivers.threads import KEYS_PER_FETCH
 from consumer.attempt.effects import Effect, Machine
-from consumer.errors import FencedError, TransientError
+from consumer.errors import FencedError, ServerSilentError, TransientError
 from consumer.ordering.model import EveryChange
 from consumer.tables.stored import StoredDefinition
 from consumer.targets.batches import BatchFenced
@@ -60,6 +60,19 @@ def test_a_stop_is_said_to_the_target_and_its_table_is_looked_at_again(stage: St
     stage.did(driver, fx.StopUnit("why"))
     assert stage.connections.reported == [(0, "stop_unit", U, 7, "why", ("was", "before"))]
     assert stage.tables == {"d.other": X}
+
+
+@pytest.mark.parametrize("driver", BOTH)
+def test_a_silent_server_is_reported_while_an_attempt_may_go_on(stage: Stage, driver: str) -> None:
+    """Its slot gets no unit then, not even the one that has just ended."""
+
+    def fail(_unit: object) -> None:
+        raise ServerSilentError("nothing came back")
+
+    stage.connections.only.read_progress = fail
+    with pytest.raises(ServerSilentError):
+        stage.did(driver, fx.ReadProgress(0))
+    assert stage.connections.reported == [("silence", "nothing came back")]
 
 
 @pytest.mark.parametrize("driver", BOTH)

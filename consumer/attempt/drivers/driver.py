@@ -25,7 +25,7 @@ from consumer.attempt.spec import (
     load_active_definition,
     resolve_definition,
 )
-from consumer.errors import TransientError
+from consumer.errors import ServerSilentError, TransientError
 from consumer.ordering.model import LaneProgress, QuarantineEntry, UnitState
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.shared_tables import SharedTableReader
@@ -53,6 +53,9 @@ class Connections(Protocol[C_co]):
 
     def drop_connection(self, number: int) -> None:
         """Close the connection, so that `get_connection` opens a new one."""
+
+    def report_silence(self, error: ServerSilentError) -> None:
+        """Report that the target is silent. Called before the attempt ends, from any of its threads."""
 
 
 def refuse_source_lookup(table: Table, _keys: Sequence[Key]) -> Sequence[Key]:
@@ -136,6 +139,8 @@ class AttemptDriver(Generic[C]):
                 try:
                     result = self.handlers.carry_out(self, effect)
                 except Exception as error:  # noqa: BLE001  # the machine handles it
+                    if isinstance(error, ServerSilentError):
+                        self._connections.report_silence(error)
                     effect = machine.throw(error)
                 else:
                     effect = machine.send(result)
