@@ -37,7 +37,7 @@ def mark_silence(error: ConsumerError, began: float, login: tuple[str, int, str,
 
 def is_silence(error: Exception) -> bool:
     """Return whether the system has ended an open connection because the server's machine acknowledged
-    nothing for SILENCE_S. No driver has an error of its own for that.
+    nothing for SILENCE_S. No driver has an error of its own for that; over TLS, PyMySQL hides it.
     """
     return os.strerror(errno.ETIMEDOUT) in str(error)
 
