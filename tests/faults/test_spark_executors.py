@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.embedded.services import Kafka
+from deploy.embedded.services import Kafka, MySQL
 from tests.faults.pulse import INTERVAL_S
 from tests.faults.spark_clock import PROGRAM, build_clock, move_clock, permit_program
 from tests.faults.spark_executors import RunOnHosts, build_host, make_package, run_on_hosts
@@ -99,7 +99,8 @@ def test_no_table_waits_longer_than_the_lease_if_an_executor_is_cut_from(
         host.connect()
 
     waited = system.measure(cut, seed=4)
-    assert waited < LEASE_S + 10
+    # over TLS, as MySQL's sessions are, the end of a connection has no reason, and a new one is tried first
+    assert waited < LEASE_S + (10 if what != "target" or not isinstance(system.office, MySQL) else 25)
     report = "slot lost" if what == "driver" else "slot cannot reach a server"
     assert system.list_lines(report, host, began)
 
