@@ -37,7 +37,7 @@ from consumer.attempt.operations import (
 from consumer.attempt.reports import LaneFigures
 from consumer.attempt.transactions import AttemptProgress
 from consumer.errors import RefusedError, ServerSilentError, TransientError
-from consumer.ordering.dispatch import Dispatcher, TablePlan
+from consumer.ordering.dispatch import Dispatcher, TableKeys
 from consumer.ordering.lanes.batches import (
     LaneBatch,
     QuarantineChanges,
@@ -210,12 +210,12 @@ class Applier:
         """Return the pending changes as one batch."""
         first, last = self._pending[0].id, self._pending[-1].id
         since = self._pending[0].ts_ms
-        free, quarantine = self._pending, QuarantineChanges()
+        quarantine = QuarantineChanges()
         if self._held:
-            plan = TablePlan(self._target, self._layout, TicketTable(self._layout.lanes), self._expected)
-            held = QuarantinedKeys(list_entries_of(self._held, plan))
-            free = held.split_free_changes(self._pending, plan, quarantine)
-        nets = [make_reducer(self._target).reduce(free)] if free else []
+            held = QuarantinedKeys(list_entries_of(self._held, self._target))
+            nets = held.reduce_free_changes(self._pending, TableKeys(self._target), quarantine)
+        else:
+            nets = [make_reducer(self._target).reduce(self._pending)]
         return LaneBatch(nets, mark, quarantine, None, (first, last), len(self._pending), since)
 
     def _record_batch(self, batch: LaneBatch, took_s: float, displaced: int = 0) -> None:

@@ -28,7 +28,7 @@ from consumer.attempt.operations import (
 from consumer.attempt.transactions import AttemptProgress, retry_transient
 from consumer.errors import RefusedError, TransientError, UniqueViolationError
 from consumer.ordering.fold import recompute_folded_keys
-from consumer.ordering.lanes.batches import encode_displacing
+from consumer.ordering.lanes.batches import encode_displacing, list_entries_of
 from consumer.ordering.model import (
     ApplyUnit,
     ChangeId,
@@ -206,7 +206,7 @@ def find_untried_keys(
     """Return the untried keys of the unit's present table and key."""
     debt = active.stored.removed
     return list_untried_keys(
-        [entry for entry in held if _is_of(active, entry)],
+        list_entries_of(held, active.target),
         progress.lowest.offset,
         None if debt is None else debt.offset,
     )
@@ -214,7 +214,8 @@ def find_untried_keys(
 
 def log_foreign_entries(unit: ApplyUnit, active: ActiveDefinition, held: Iterable[QuarantineEntry]) -> None:
     """Log the entries that only queue and are never tried, because they are of another table or key."""
-    foreign = [entry for entry in held if is_queued(entry) and not _is_of(active, entry)]
+    own = {(entry.offset, entry.part) for entry in list_entries_of(held, active.target)}
+    foreign = [entry for entry in held if (entry.offset, entry.part) not in own and is_queued(entry)]
     if foreign:
         log.warning(
             "quarantined rows of another table or key left alone",
@@ -224,12 +225,6 @@ def log_foreign_entries(unit: ApplyUnit, active: ActiveDefinition, held: Iterabl
             remedy="they were quarantined before the route or the key was changed: look at them with rowlock "
             "quarantine list, and drop what is no longer needed with rowlock quarantine skip",
         )  # fmt: skip
-
-
-def _is_of(active: ActiveDefinition, entry: QuarantineEntry) -> bool:
-    """Return whether an entry is of the present table and has a key of the present width."""
-    width = len(parse_entry_key(entry.key))
-    return entry.table == format_entry_table(active) and width == len(active.target.key_at)
 
 
 def _build_operations(net: NetChange, trial: Trial) -> list[Operation]:
@@ -251,7 +246,7 @@ def list_recoverable_keys(active: ActiveDefinition, held: Iterable[QuarantineEnt
     debt = active.stored.removed
     return [
         key
-        for key in list_held_keys(entry for entry in held if _is_of(active, entry))
+        for key in list_held_keys(list_entries_of(held, active.target))
         if (is_queued(key.newest) or is_waiting(key.newest))
         and (debt is None or key.newest.offset > debt.offset)
     ]

@@ -20,7 +20,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from consumer.ordering.fold import IndexFold, get_part_collation, make_index_fold, make_key_fold
+from consumer.ordering.fold import (
+    IndexFold,
+    get_part_collation,
+    is_integer_key,
+    make_index_fold,
+    make_key_fold,
+    make_key_values_fold,
+)
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import LaneProgress, RowChange, TargetTable
 from consumer.ordering.netchange import make_getter, make_reducer
@@ -28,20 +35,36 @@ from consumer.ordering.tickets import Ticket, TicketTable, ValueHolders
 from schemas.table.model import Key, Row, Table, UniqueIndex
 
 
-class TablePlan:
-    """A target table's key, fold, lane hash and indexes for dispatch and lanes, computed once."""
+class TableKeys:
+    """A target table's key, its fold, and the net change by key, for batches; computed once."""
 
-    __slots__ = ("fold_key", "indexes", "key_of", "lane_of", "name", "reducer", "target")
+    __slots__ = ("fold_key", "fold_values", "has_integer_key", "key_of", "name", "reducer", "target")
 
-    def __init__(
-        self, target: TargetTable, layout: Layout, tickets: TicketTable, source: Table | None
-    ) -> None:
+    def __init__(self, target: TargetTable) -> None:
         self.target = target
         self.name = f"{target.schema}.{target.name}"
         self.key_of: Callable[[Row], Any] = make_getter(target.key_at)
         self.fold_key: Callable[[Row], bytes] = make_key_fold(target.table)
-        self.lane_of: Callable[[bytes], int] = layout.make_lane_hash(self.name)
+        self.fold_values: Callable[[Any], bytes] = make_key_values_fold(target.table)
+        """What `key_of` returns → the same as `fold_key` of the row."""
+        self.has_integer_key = is_integer_key(target.table)
         self.reducer = make_reducer(target)
+
+    def build_key(self, row: Row) -> Key:
+        """Return the exact key of a row."""
+        return tuple(row[at] for at in self.target.key_at)
+
+
+class TablePlan(TableKeys):
+    """A target table's keys, lane hash and indexes for dispatch and lanes, computed once."""
+
+    __slots__ = ("indexes", "lane_of")
+
+    def __init__(
+        self, target: TargetTable, layout: Layout, tickets: TicketTable, source: Table | None
+    ) -> None:
+        super().__init__(target)
+        self.lane_of: Callable[[bytes], int] = layout.make_lane_hash(self.name)
         self.indexes: list[_Index] = []
         for index, at in zip(target.table.unique, target.unique_at, strict=True):
             holders = tickets.get_holders(self.name, index.name)
@@ -54,10 +77,6 @@ class TablePlan:
                     _is_unique_at_source(target.table, index, source or target.table),
                 )
             )
-
-    def build_key(self, row: Row) -> Key:
-        """Return the exact key of a row."""
-        return tuple(row[at] for at in self.target.key_at)
 
 
 def _is_unique_at_source(target: Table, index: UniqueIndex, source: Table) -> bool:

@@ -19,8 +19,9 @@ character.
 from __future__ import annotations
 
 import base64
+import re
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -40,6 +41,7 @@ ValueFold = Callable[[Any], bytes]
 """A wire value that is not None → folded bytes."""
 
 _NULL = b"\0N"
+_INTEGER = re.compile(rb"-?[0-9]+")
 _TEXT = {Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.ENUM, Kind.SET}
 _BINARY = {Kind.BINARY, Kind.VARBINARY, Kind.BLOB}
 _WHOLE = {Kind.INT, Kind.YEAR, Kind.BIT, Kind.ENUM_NUMBER, Kind.SET_NUMBER}
@@ -77,6 +79,41 @@ def make_key_fold(table: Table) -> Callable[[Row], bytes]:
     return make_index_fold(table, whole)  # type: ignore[return-value]  # without nulls_distinct never None
 
 
+def make_key_values_fold(table: Table) -> Callable[[Any], bytes]:
+    """Return the fold of `table`'s key for the key alone: its value, or a tuple of its values if it has
+    several columns.
+    """
+    values = [make_value_fold(table, part) for part in table.key.parts]
+    of, parts_at = values[0], list(enumerate(values))
+
+    def fold_value(key: Any) -> bytes:
+        return _NULL if key is None else of(key)
+
+    def fold_integer(key: Any) -> bytes:
+        return b"%d" % key if type(key) is int else fold_value(key)
+
+    def fold_values(key: Any) -> bytes:
+        parts = []
+        for at, fold_part in parts_at:
+            value = key[at]
+            parts.append(_NULL if value is None else fold_part(value))
+        return b"\0".join(parts)
+
+    if len(values) > 1:
+        return fold_values
+    return fold_integer if of is fold_whole else fold_value
+
+
+def is_integer_key(table: Table) -> bool:
+    """Return whether `table`'s key is a single integer column."""
+    return [table.get_column(name).type.kind in _WHOLE for name in table.key.columns] == [True]
+
+
+def yield_integers(folds: Iterable[bytes]) -> Iterator[int]:
+    """Yield the integers that may have one of `folds`, which are those of values of an integer column."""
+    return (int(folded) for folded in folds if _INTEGER.fullmatch(folded))
+
+
 def encode_folded(folded: bytes) -> str:
     """Return a folded value as text that any database can store (`QuarantineEntry.folded`)."""
     return folded.hex()
@@ -94,17 +131,14 @@ def recompute_folded_keys(held: Iterable[QuarantineEntry], target: TargetTable) 
     Another version may have written an entry with another fold: its `folded` would not be found, and
     later changes of its key would overtake it. Entries of other tables are returned unchanged.
     """
-    fold, width = make_key_fold(target.table), len(target.table.columns)
+    fold, width = make_key_values_fold(target.table), len(target.key_at)
     name = f"{target.schema}.{target.name}"
 
     def recompute_entry(entry: QuarantineEntry) -> QuarantineEntry:
         key = parse_entry_key(entry.key)
-        if entry.table != name or len(key) != len(target.key_at):
+        if entry.table != name or len(key) != width:
             return entry
-        row: list[Value] = [None] * width
-        for at, value in zip(target.key_at, key, strict=True):
-            row[at] = value
-        folded = encode_folded(fold(tuple(row)))
+        folded = encode_folded(fold(key if width > 1 else key[0]))
         return entry if folded == entry.folded else replace(entry, folded=folded)
 
     return [recompute_entry(entry) for entry in held]

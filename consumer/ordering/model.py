@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
 from typing import Literal
 
@@ -290,6 +291,7 @@ def format_entry_key(key: Key) -> str:
     return msgspec.json.encode(key).decode()
 
 
+@lru_cache(maxsize=1000)
 def parse_entry_key(text: str) -> Key:
     """Return the exact key of an entry (`QuarantineEntry.key`)."""
     key: Key = tuple(msgspec.json.decode(text))

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from consumer.errors import RefusedError
 from consumer.ordering.model import EveryChange, LossKind, NetChange, ReducedChanges, RowChange, TargetTable
@@ -46,6 +46,19 @@ def make_getter(at: tuple[int, ...]) -> Callable[[Row], Any]:
     return itemgetter(*at) if at else lambda _row: ()
 
 
+class KeyEnds(NamedTuple):
+    """The keys of a batch, as `make_getter` returns them, and what its changes leave of each."""
+
+    last: dict[Any, Row | None]
+    """Key → its last row; None: it is deleted."""
+    first: dict[Any, Row]
+    """Key → its first before-image, of keys that were only updated, or read by a snapshot after an update."""
+    read: dict[Any, Row]
+    """Key → the snapshot's row, of keys that were only updated since."""
+    read_again: set[Any]
+    """Keys that were read by a snapshot after other changes."""
+
+
 class NetChangeReducer:
     """Computes the net change of one table. Everything that depends on the table only is computed once."""
 
@@ -58,10 +71,15 @@ class NetChangeReducer:
 
     def reduce(self, changes: Iterable[RowChange]) -> NetChange:
         """Reduce `changes` (in event order) to their net effect."""
+        return self.build_net_change(self.find_key_ends(changes))
+
+    def find_key_ends(self, changes: Iterable[RowChange]) -> KeyEnds:
+        """Return what `changes` (in event order) leave of their keys."""
         key_of = self._key
-        last: dict[Any, Row | None] = {}  # key → its last row
-        first: dict[Any, Row] = {}  # key → first before-image, of keys that were only updated so far
-        read: dict[Any, Row] = {}  # key → the snapshot's row, of keys that were only updated since
+        last: dict[Any, Row | None] = {}
+        first: dict[Any, Row] = {}
+        read: dict[Any, Row] = {}
+        read_again = set[Any]()
         for change in changes:
             before, after = change.before, change.after
             if before is not None:
@@ -79,15 +97,17 @@ class NetChangeReducer:
                 if change.snapshot:
                     if key not in last:
                         read[key] = after
+                    else:
+                        read_again.add(key)
                 else:
                     first.pop(key, None)
                     read.pop(key, None)
                 last[key] = after
-        return self._build_net_change(last, first, read)
+        return KeyEnds(last, first, read, read_again)
 
-    def _build_net_change(
-        self, last: dict[Any, Row | None], first: dict[Any, Row], read: dict[Any, Row]
-    ) -> NetChange:
+    def build_net_change(self, ends: KeyEnds) -> NetChange:
+        """Return the net change of a batch that leaves `ends`."""
+        last, first, read, _ = ends
         net = NetChange(self._table)
         single, fixed = len(self._table.key_at) == 1, self._fixed
         for key in sort_keys(last):

@@ -13,23 +13,24 @@ lanes, which apply the halves separately.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from consumer.ordering.dispatch import LaneItem, TablePlan, get_image, split_key_move
-from consumer.ordering.fold import decode_folded, encode_folded
+from consumer.ordering.dispatch import LaneItem, TableKeys, TablePlan, get_image, split_key_move
+from consumer.ordering.fold import decode_folded, encode_folded, yield_integers
 from consumer.ordering.model import (
     ChangeId,
     QuarantineEntry,
     ReducedChanges,
     RowChange,
+    TargetTable,
     format_entry_key,
     parse_entry_key,
 )
-from consumer.ordering.netchange import replace_snapshot_rows
+from consumer.ordering.netchange import KeyEnds, NetChangeReducer, replace_snapshot_rows
 from consumer.ordering.progress import LaneMark
 from consumer.ordering.reasons import QUEUED_AFTER, is_queued
 from schemas.table.equality import are_same_values
@@ -58,7 +59,7 @@ class HeldChange(NamedTuple):
     """A change that is quarantined."""
 
     change: RowChange
-    plan: TablePlan
+    plan: TableKeys
     key: Key
     """Its exact key."""
     folded: str
@@ -223,7 +224,7 @@ class QuarantinedKeys:
         return free
 
     def split_free_changes(
-        self, pending: Sequence[RowChange], plan: TablePlan, changes: QuarantineChanges
+        self, pending: Sequence[RowChange], plan: TableKeys, changes: QuarantineChanges
     ) -> list[RowChange]:
         """Return what `split_free_items` returns for changes of one table that are not refused. It is faster:
         each batch of a table with a quarantined key is divided.
@@ -242,10 +243,61 @@ class QuarantinedKeys:
         changes.build_entries()
         return free
 
+    def reduce_free_changes(
+        self, pending: Sequence[RowChange], plan: TableKeys, changes: QuarantineChanges
+    ) -> list[ReducedChanges]:
+        """Return the net change of what `split_free_changes` returns; none if that is nothing.
+
+        Mostly the quarantined keys of a batch are only updated. Then these updates queue, of which the last
+        of each key is kept, and the keys are left out of the net change of all changes. So a batch costs
+        little more because of them, and they are found by folding each of its keys once.
+        """
+        reducer = plan.reducer
+        if isinstance(reducer, NetChangeReducer):
+            ends = reducer.find_key_ends(pending)
+            if self._queue_updates(ends, pending, plan, changes):
+                return [reducer.build_net_change(ends)] if ends.last else []
+        free = self.split_free_changes(pending, plan, changes)
+        return [reducer.reduce(free)] if free else []
+
+    def _queue_updates(
+        self, ends: KeyEnds, pending: Sequence[RowChange], plan: TableKeys, changes: QuarantineChanges
+    ) -> bool:
+        """Quarantine the last updates of the quarantined keys of `ends`, and remove the keys from it.
+
+        Return False, and do nothing, if one of them may have another change than updates.
+        """
+        keys, fold = self._find_keys(ends.last, plan), plan.fold_values
+        if not all(key in ends.first and key not in ends.read_again for key in keys):
+            return False
+        if any(map(_has_float_zero, keys)):
+            return False
+        rows = {id(ends.last.pop(key)): key for key in keys}
+        newest = list[tuple[RowChange, bytes]]()
+        for change in reversed(pending):
+            if not rows:
+                break
+            if id(change.after) in rows:
+                newest.append((change, fold(rows.pop(id(change.after)))))
+        for change, folded in reversed(newest):
+            self._is_part_free(change, plan, folded, changes, {})
+        changes.build_entries()
+        return True
+
+    def _find_keys(self, keys: Collection[Any], plan: TableKeys) -> list[Any]:
+        """Return which of `keys`, as `TableKeys.key_of` returns them, are quarantined.
+
+        Integers are looked up instead: no other integer has the fold of one.
+        """
+        folds, fold = self._folds, plan.fold_values
+        if plan.has_integer_key and {*map(type, keys)} == {int}:
+            keys = {number for number in yield_integers(folds) if number in keys}
+        return [key for key in keys if fold(key) in folds]
+
     def _is_part_free(
         self,
         part: RowChange,
-        plan: TablePlan,
+        plan: TableKeys,
         folded: bytes,
         changes: QuarantineChanges,
         refused: Mapping[int, str],
@@ -290,15 +342,15 @@ def split_entries_by_lane(
     So a key in quarantine costs the other lanes nothing.
     """
     split: list[list[QuarantineEntry]] = [[] for _ in range(lanes)]
-    for entry in list_entries_of(held, plan):
+    for entry in list_entries_of(held, plan.target):
         split[plan.lane_of(decode_folded(entry.folded))].append(entry)
     return split
 
 
-def list_entries_of(held: Sequence[QuarantineEntry], plan: TablePlan) -> list[QuarantineEntry]:
+def list_entries_of(held: Iterable[QuarantineEntry], target: TargetTable) -> list[QuarantineEntry]:
     """Return the quarantine entries of the table's present key: no change has a key of another width."""
-    width = len(plan.target.key_at)
-    return [each for each in held if each.table == plan.name and len(parse_entry_key(each.key)) == width]
+    name, width = f"{target.schema}.{target.name}", len(target.key_at)
+    return [each for each in held if each.table == name and len(parse_entry_key(each.key)) == width]
 
 
 def build_batch(pending: PendingBatch, lane: int, held: QuarantinedKeys) -> LaneBatch:
@@ -329,7 +381,12 @@ def encode_displacing(lane: int, first: ChangeId, last: ChangeId) -> str:
     return msgspec.json.encode({"lane": lane, "from": first, "to": last}).decode()
 
 
-def _split_change(change: RowChange, plan: TablePlan, key: bytes) -> list[tuple[RowChange, bytes]]:
+def _has_float_zero(key: Any) -> bool:
+    """Return whether a key, as `TableKeys.key_of` returns it, may stand for both 0.0 and -0.0."""
+    return any(value == 0 and type(value) is float for value in (key if type(key) is tuple else (key,)))
+
+
+def _split_change(change: RowChange, plan: TableKeys, key: bytes) -> list[tuple[RowChange, bytes]]:
     """Return the change, or its halves if it moves the key: each is applied, or quarantined, under its
     own key.
     """
@@ -339,13 +396,13 @@ def _split_change(change: RowChange, plan: TablePlan, key: bytes) -> list[tuple[
     return [(first, key), (second, plan.fold_key(change.after))]
 
 
-def _may_move_key(change: RowChange, plan: TablePlan) -> bool:
+def _may_move_key(change: RowChange, plan: TableKeys) -> bool:
     """Return whether the change may give its row another key; cheaper than `moves_key`."""
     before, after = change.before, change.after
     return before is not None and after is not None and plan.key_of(before) != plan.key_of(after)
 
 
-def moves_key(change: RowChange, plan: TablePlan) -> bool:
+def moves_key(change: RowChange, plan: TableKeys) -> bool:
     """Return whether the change is an update that gives its row another key, also 0.0 instead of -0.0.
 
     Quarantine entries are recorded by exact key.
@@ -358,7 +415,7 @@ def moves_key(change: RowChange, plan: TablePlan) -> bool:
     )
 
 
-def _settles_key(part: RowChange, plan: TablePlan) -> bool:
+def _settles_key(part: RowChange, plan: TableKeys) -> bool:
     """Return whether the change replaces all quarantined changes of its key: a delete.
 
     Not in a table written as events: its readers never saw the quarantined row.
@@ -370,7 +427,7 @@ def _get_entry_place(entry: QuarantineEntry) -> QuarantinePlace:
     return QuarantinePlace(entry.offset, entry.part, parse_entry_key(entry.key), is_queued(entry))
 
 
-def _build_exact_key(change: RowChange, plan: TablePlan) -> Key:
+def _build_exact_key(change: RowChange, plan: TableKeys) -> Key:
     row = change.after if change.before is None else change.before
     return () if row is None else plan.build_key(row)
 
