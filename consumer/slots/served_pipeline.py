@@ -169,6 +169,8 @@ class ServedPipeline:
                 self._refuse_empty_range(spec, turn, records.end, connections)
         except Exception as error:  # noqa: BLE001  # classified, and logged if it is an error of rowlock
             report = _build_failure_report(turn, error)
+        if report.state == "stopped":
+            connections.close()  # a right that ends the stop may hold for new sessions only, as in MySQL
         _log_report(report)
         return report, records.end
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.metadata
 import importlib.util
 import platform
@@ -100,15 +101,17 @@ def list_files(distributions: list[Distribution]) -> dict[str, Path]:
 
 
 def _list_distribution_files(distribution: Distribution) -> Iterator[tuple[PurePosixPath, Path]]:
-    listed = importlib.metadata.distribution(distribution.name).files
+    found = importlib.metadata.distribution(distribution.name)
+    record = found.read_text("RECORD")  # its `files` leave out missing ones since Python 3.12
     requirement = f"{distribution.name}=={distribution.version}"
     reinstall = f"install it again: {sys.executable} -m pip install '{requirement}' --force-reinstall"
-    if listed is None:
+    if record is None:
         raise CommandError(
             f"{distribution.name} {distribution.version}: it was installed without a list of its files "
             "(RECORD), as packages of an operating system are",
             "install rowlock with pip into a virtual environment, and use its command `rowlock`",
         )
+    listed = [PurePosixPath(row[0]) for row in csv.reader(record.splitlines())]
     if is_editable(listed):
         raise CommandError(
             f"{distribution.name} {distribution.version}: it is an editable installation, whose files are in "
@@ -116,7 +119,7 @@ def _list_distribution_files(distribution: Distribution) -> Iterator[tuple[PureP
             f"install it without --editable into this Python ({sys.executable})",
         )
     for path in filter(is_packed, listed):
-        file = Path(str(path.locate()))
+        file = Path(str(found.locate_file(path)))
         if not file.is_file():
             raise CommandError(f"{distribution.name}: its installed file {file} does not exist", reinstall)
         yield path, file

@@ -15,6 +15,10 @@ PROBE_S = 6.0
 _RENEW = "renew the server's certificate (or that of its authority in `tls.ca`)"
 _NAME = "write the host as the server's certificate names it (`tls.verify: ca` compares no names)"
 _AUTHORITY = "give the certificate of the authority that signed the server's certificate as `tls.ca`"
+_IDENTIFY = (
+    "have the certificate issued again with the extension that is missing, which Python 3.13 and newer "
+    "demand, or run rowlock with Python 3.12"
+)
 #: OpenSSL's verify code → remedy.
 _BY_CODE: dict[int, str] = {
     9: "correct the clock of this machine or of the server",
@@ -40,6 +44,8 @@ def explain_refused_certificate(error: BaseException) -> str | None:
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, ssl.SSLCertVerificationError):
+            if "Key Identifier" in seen.verify_message:
+                return _IDENTIFY
             return _BY_CODE.get(seen.verify_code, "see the server's certificate")
         # PyMySQL keeps what caused an error beside it
         seen = getattr(seen, "original_exception", None) or seen.__cause__ or seen.__context__

@@ -277,7 +277,7 @@ pipelines:
         assert remedies == [
             f"GRANT PROCESS ON *.* TO {user.account};",
             f"GRANT {rights} ON `{pattern}`.* TO {user.account};",
-            rf"GRANT {rights}, CREATE, ALTER ON `{pattern}\_t`.* TO {user.account};",
+            rf"GRANT {rights}, CREATE, ALTER, TRIGGER ON `{pattern}\_t`.* TO {user.account};",
         ]
 
 

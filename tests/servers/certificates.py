@@ -12,6 +12,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+_SIGNS = x509.KeyUsage(
+    digital_signature=True, content_commitment=False, key_encipherment=False, data_encipherment=False,
+    key_agreement=False, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Issued:
@@ -23,13 +28,15 @@ class Issued:
 
 
 class Authority:
-    """Issues certificates into `folder`."""
+    """Issues certificates into `folder`. `anonymous`: they do not identify the authority's key."""
 
-    def __init__(self, folder: Path, name: str = "test authority") -> None:
-        self._folder, self._name = folder, _name(name)
+    def __init__(self, folder: Path, name: str = "test authority", *, anonymous: bool = False) -> None:
+        self._folder, self._name, self._anonymous = folder, _name(name), anonymous
         self._key = ec.generate_private_key(ec.SECP256R1())
         constraints = x509.BasicConstraints(ca=True, path_length=0)
         own = _begin(self._name, self._name, self._key.public_key()).add_extension(constraints, critical=True)
+        identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+        own = own.add_extension(identifier, critical=False).add_extension(_SIGNS, critical=True)
         self._signed = own.sign(self._key, hashes.SHA256())
         self.ca = folder / f"{name.replace(' ', '-')}.pem"
         self.ca.write_bytes(self._signed.public_bytes(serialization.Encoding.PEM))
@@ -42,6 +49,9 @@ class Authority:
         begun = _begin(_name(names[0]), self._name, key.public_key(), until).add_extension(
             alternatives, critical=False
         )
+        if not self._anonymous:  # Python 3.13 demands it
+            issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+            begun = begun.add_extension(issuer, critical=False)
         signed = begun.sign(self._key, hashes.SHA256())
         cert, private = self._folder / f"{names[0]}.pem", self._folder / f"{names[0]}.key"
         cert.write_bytes(signed.public_bytes(serialization.Encoding.PEM))

@@ -179,8 +179,11 @@ def test_the_end_of_a_topic_without_records_is_not_tried_for_ever(
         served, "_build_spec", lambda *_, **__: SimpleNamespace(unit=SimpleNamespace(topic="a"))
     )
     turn = Turn(ServedUnit(ServeUnit("r", "a", "s", 1, "id", 1, 4, 6), 5, 6), 5, None)
-    report, seen = served.run_attempt(turn, SimpleNamespace())  # type: ignore[arg-type]
+    closed: list[bool] = []
+    connections: Any = SimpleNamespace(close=lambda: closed.append(True))
+    report, seen = served.run_attempt(turn, connections)
     assert seen == end
+    assert closed == [True] * stops, "a right that is given then holds for new sessions only"
     assert (report.state == "stopped") is stops
     assert len(recorded) == stops
     if stops:

@@ -159,6 +159,19 @@ def test_other_errors_are_not_taken_for_a_certificate_s() -> None:
     assert "tls.cert" in str(explain_refused_certificate(refused_here))
 
 
+def test_a_certificate_that_does_not_identify_its_authority(tmp_path: Path) -> None:
+    """Python 3.13 refuses it, and OpenSSL has no common remedy."""
+    issued = Authority(tmp_path, anonymous=True).issue("localhost")
+    context = ssl.create_default_context(cafile=issued.ca)
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    with tls_server(issued) as port, socket.create_connection(("127.0.0.1", port)) as plain:
+        plain.sendall(struct.pack(">II", 8, 80877103))
+        plain.recv(1)
+        with pytest.raises(ssl.SSLCertVerificationError) as refused:
+            context.wrap_socket(plain, server_hostname="localhost")
+    assert "Python 3.13" in str(explain_refused_certificate(refused.value))
+
+
 def test_a_table_whose_name_has_the_words_is_no_certificate() -> None:
     missing = pymysql.err.ProgrammingError(1146, "Table 'bank.alert_certificates' doesn't exist")
     with pytest.raises(SourceRefusedError, match="the source refuses capture"), source_errors():

@@ -4,6 +4,7 @@ one silent."""
 from __future__ import annotations
 
 import binascii
+import contextlib
 import random
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -29,6 +30,7 @@ from consumer.errors import (
 )
 from consumer.ordering.model import UnitState
 from consumer.process import takeover
+from consumer.process.operations import unit_resources
 from consumer.process.operations.copy_desk import CopyOutlook
 from consumer.process.operations.target_checks import TargetProbe
 from consumer.process.operations.unit_resources import UnitTopics
@@ -316,6 +318,35 @@ def test_a_takeover_at_the_same_offset_is_logged_once(hands: UnitOperations) -> 
     assert [take_over() for _ in range(3)] == [1, 0, 0]
     hands._logged_offsets[TOPIC, 1] -= 1  # it has applied an event meanwhile
     assert [take_over() for _ in range(2)] == [1, 0]
+
+
+class CountedConnections:
+    """Connections that count how often the first one was opened and dropped."""
+
+    def __init__(self, *_: object) -> None:
+        self.opened, self.dropped = 0, 0
+
+    def get_connection(self, number: int) -> Any:
+        self.opened += 1
+        return SimpleNamespace(ensure_bookkeeping=lambda: None)
+
+    def drop_connection(self, number: int) -> None:
+        self.dropped += number == 0
+
+
+def test_every_session_logs_in_again_after_a_missing_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GRANT on *.* of MySQL does not reach sessions that are open."""
+    monkeypatch.setattr(unit_resources, "ConnectionCache", CountedConnections)
+    pipeline: Any = SimpleNamespace(target=None, name="p", config=SimpleNamespace(lanes=1))
+    pool = unit_resources.TargetConnectionPool(pipeline)
+    with pytest.raises(MissingGrantError), pool.borrow_connections():
+        raise MissingGrantError("access denied", "GRANT PROCESS ON *.* TO u")
+    every: list[Any] = pool._all
+    for _ in range(2):
+        with contextlib.ExitStack() as stack:
+            for _ in every:
+                stack.enter_context(pool.borrow_connections())
+        assert {each.dropped for each in every} == {1}
 
 
 def test_a_stopped_unit_is_probed_with_its_table_and_copy(hands: UnitOperations) -> None:

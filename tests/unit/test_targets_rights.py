@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from consumer.errors import MissingGrantError
-from consumer.targets.checks.rights import ROW_RIGHTS, RequiredRights
+from consumer.targets.checks.rights import ROW_RIGHTS, RequiredRights, TablePlace
 from consumer.targets.mysql import rights as mysql_rights
 from consumer.targets.mysql.rights import grant_to_connect, parse_account
 from consumer.targets.postgres import rights as postgres_rights
@@ -279,9 +279,27 @@ def test_who_changes_or_drops_a_table_of_mysql_needs_a_right_for_that() -> None:
     assert lacks(everywhere, expected=alter) == ["GRANT ALTER ON `other`.* TO `u`@`%`;"]
     assert lacks(everywhere, expected=drop, there=(place,)) == ["GRANT DROP ON `other`.* TO `u`@`%`;"]
     assert lacks(expected=replace(alter, drop=alter.alter, create=True))[1:] == [
-        f"GRANT {ALL}, CREATE, ALTER, DROP ON `other`.* TO `u`@`%`;"
+        f"GRANT {ALL}, CREATE, ALTER, DROP, TRIGGER ON `other`.* TO `u`@`%`;"
     ]
     assert lacks(everywhere, "GRANT ALTER ON `other`.`people` TO `u`@`%`", expected=alter) == []
+
+
+def test_a_table_that_will_be_created_must_be_visible_in_full() -> None:
+    """Otherwise it stops a minute after the start, when it is checked."""
+    creating = replace(MY, create=True)
+
+    def find_process(*lines: str, there: tuple[TablePlace, ...] = ()) -> list[str]:
+        found = mysql_rights.find_lacking_process([USAGE, *lines], "`u`@`%`", creating, there)
+        return [each.statement for each in found]
+
+    assert find_process() == ["GRANT PROCESS ON *.* TO `u`@`%`;"]
+    assert find_process("GRANT PROCESS ON *.* TO `u`@`%`") == []
+    assert find_process(there=MY.tables) == [], "they are judged themselves"
+    everywhere = f"{ROWS_}, CREATE ON *.* TO `u`@`%`"
+    assert lacks(everywhere, expected=creating, there=MY.tables[:1]) == [
+        "GRANT TRIGGER ON `other`.* TO `u`@`%`;"
+    ]
+    assert lacks(everywhere, expected=creating, there=MY.tables) == []
 
 
 def test_a_role_that_is_not_active_gives_nothing() -> None:
@@ -295,7 +313,9 @@ def test_who_was_given_rights_by_table_gets_them_by_table() -> None:
     ]
     assert lacks(*have) == ["GRANT UPDATE, DELETE ON `other`.`people` TO `u`@`%`;"]
     creating = replace(MY, create=True)
-    assert lacks(*have, expected=creating) == ["GRANT UPDATE, DELETE, CREATE ON `other`.`people` TO `u`@`%`;"]
+    assert lacks(*have, expected=creating) == [
+        "GRANT UPDATE, DELETE, CREATE, TRIGGER ON `other`.`people` TO `u`@`%`;"
+    ]
     assert lacks(*have, expected=creating, there=(("other", "people"),)) == lacks(*have)
 
 

@@ -17,6 +17,7 @@ PAGES = {
     "docs/zh/break-and-repair.md": "docs/tutorial/break-and-repair.md",
 }
 _ENGLISH = {**PAGES, "docs/zh/README.md": "docs/tutorial/README.md"}
+_PICTURES = {"docs/zh/overview.svg": "docs/overview.svg"}
 _BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -49,7 +50,7 @@ def list_links(page: str, text: str) -> set[str]:
     found = set()
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", _BLOCK.sub("", text)):
         path = (ROOT / PurePosixPath(page).parent / target).resolve().relative_to(ROOT).as_posix()
-        found.add(_ENGLISH.get(path, path))
+        found.add((_ENGLISH | _PICTURES).get(path, path))
     return found
 
 

@@ -13,7 +13,7 @@ import structlog
 
 from consumer.attempt.reports import CopyNeed
 from consumer.attempt.unit_errors import classify_error
-from consumer.errors import ConsumerError, CopyNeededError, TransientError
+from consumer.errors import ConsumerError, CopyNeededError, MissingGrantError, TransientError
 from consumer.slots.connections import ConnectionCache
 from consumer.slots.pipeline import PipelineSettings
 from consumer.tables.discovery import KafkaCluster, TopicDescription
@@ -45,6 +45,8 @@ class TargetConnectionPool:
         ]
         for each in self._all:
             self._free.put(each)
+        self._stale: set[ConnectionCache] = set()
+        """The sets that log in again: MySQL gives a right on *.* to sessions that begin after its GRANT."""
         self._books = threading.Lock()
         self._books_are_there = False
 
@@ -62,9 +64,15 @@ class TargetConnectionPool:
         Afterwards its lanes' connections are closed; the first is kept unless it broke.
         """
         sessions = self._free.get()
+        if sessions in self._stale:
+            self._stale.discard(sessions)
+            sessions.drop_connection(0)
         try:
             self._ensure_books(sessions)
             yield sessions
+        except MissingGrantError:
+            self._stale = {*self._all}
+            raise
         except ConsumerError:
             sessions.drop_if_broken(0)
             raise

@@ -108,7 +108,11 @@ class MySqlTargetCatalog(KeyedReads):
             f"{render_placeholders(len(schemas))}"
         )
         there = {(str(schema), str(name)) for schema, name in self._link.execute(query, [*schemas])}
-        return rights.find_lacking_rights(lines, self._link.account, required, there)
+        asked = lines, self._link.account, required, there
+        lacking = rights.find_lacking_rights(*asked)
+        if "PROCESS" in self._flavour.locks.grant:
+            return lacking  # it is reported for the locks, with or without tables
+        return [*lacking, *rights.find_lacking_process(*asked)]
 
     def find_durability_risk(self) -> Remark | None:
         self._link.connect()

@@ -17,7 +17,7 @@ _GRANT = re.compile(rf"GRANT (?P<what>.+?) ON (?:TABLE )?(?P<db>{_NAME})\.(?P<ta
 _ALL = frozenset({"ALL", "ALL PRIVILEGES"})
 _CREATING = (*ROW_RIGHTS, "CREATE")
 #: The order in which a statement names rights.
-_ORDER = (*_CREATING, "ALTER", "DROP")
+_ORDER = (*_CREATING, "ALTER", "DROP", "TRIGGER")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,19 @@ def find_lacking_rights(
     return found
 
 
+def find_lacking_process(
+    lines: Sequence[str], account: str, required: RequiredRights, there: Collection[TablePlace]
+) -> list[MissingRight]:
+    """Return the right PROCESS if it is missing for tables that rowlock creates: once they are there, they
+    could not be checked.
+    """
+    created = required.create and any(place not in there for place in required.tables)
+    if not created or can_see_processes(lines):
+        return []
+    message = f"user {account} lacks PROCESS, which shows foreign keys of other databases"
+    return [MissingRight(message, _render_grant(["PROCESS"], "*.*", account))]
+
+
 def find_visibility_gaps(lines: Sequence[str], account: str, place: TablePlace) -> Iterator[tuple[str, str]]:
     """Yield what a user with these lines of SHOW GRANTS cannot see of a table, each with the statement
     that shows it.
@@ -111,7 +124,8 @@ def _list_needed_rights(
             for right, places in (("ALTER", required.alter), ("DROP", required.drop))
             if (schema, table) in places
         ]
-        out[table] = (*(_CREATING if creates else ROW_RIGHTS), *changes)
+        # without TRIGGER the table could not be checked once it is there
+        out[table] = (*(_CREATING if creates else ROW_RIGHTS), *changes, *(["TRIGGER"] if creates else []))
     if schema == required.books_schema:
         out |= {table: (*rights, "CREATE") for table, rights in required.books.items()}
     return out
