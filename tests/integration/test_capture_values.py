@@ -217,8 +217,8 @@ def test_a_stop_outlives_a_kill_before_it_is_stored(kafka: Kafka, capturing: Cap
         "MEDIUMTEXT, ADD COLUMN y MEDIUMTEXT, ADD PRIMARY KEY (id, g)"
     )
     capturing.run("INSERT INTO a VALUES (1, 'before', '1', '', '')")
+    gen = capturing._gen()
     with running(capturing.config(), "s") as unit:
-        gen = capturing._gen()
         until(lambda: capturing._gen() > gen, f"a start; {unit.output()[-3000:]}", 200)
         kafka.process.pause()
         try:

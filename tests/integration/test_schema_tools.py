@@ -29,8 +29,8 @@ def test_percona_s_statements_while_rows_change(tools: Tools) -> None:
 def test_gh_ost_s_statements(tools: Tools, swap: tuple[str, ...]) -> None:
     tools.run("UPDATE t SET v = 'x', version = 2 WHERE id < 9")
     tools.run("UPDATE t SET v = 'y', version = 3 WHERE id < 5")
+    before = tools._gen()
     with running(tools.config(), "s") as unit:
-        before = tools._gen()
         until(lambda: tools._gen() > before, "a start")
         ghost(tools, ALTER, *swap)
         tools.change(

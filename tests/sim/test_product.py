@@ -92,6 +92,7 @@ SELDOM = {
     "applier.Applier._apply_contended": 64,
     "applier.Applier._leave_lanes": 186,
     "recovery.RecoveryPlan.end": 153,
+    "batches._has_float_zero": 153,
     "producer.topic_recovery._read_source": 156,
     "producer.copies.TableCopies.handle_recreated_table": 261,
     "recovery._halve_trial": 809,

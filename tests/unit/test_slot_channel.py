@@ -133,7 +133,7 @@ def test_messages_pass_both_ways_in_order_until_the_slot_is_closed(
     pool: Pool, server: SlotServer, certificate: SlotCertificate
 ) -> None:
     slot = Served(server, certificate, number=4)
-    pool.wait_until(lambda: pool.opened)
+    pool.wait_until(lambda: pool.opened and Runner.made)
     link, opened = pool.opened[0]
     assert opened.number == 4
     sent: list[SlotCommand] = [UsePipeline("r", b"\x80settings"), SERVE, ReleaseUnit("r", "t")]
@@ -203,7 +203,7 @@ def test_a_server_that_goes_away_ends_the_slot_with_an_error(
     pool: Pool, server: SlotServer, certificate: SlotCertificate
 ) -> None:
     slot = Served(server, certificate)
-    pool.wait_until(lambda: pool.opened)
+    pool.wait_until(lambda: pool.opened and Runner.made)
     server.close()
     slot.join(LONG_S)
     assert isinstance(slot.error, grpc.RpcError)
@@ -228,7 +228,7 @@ def test_a_message_that_cannot_be_read_loses_the_slot(
     pool: Pool, server: SlotServer, certificate: SlotCertificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slot = Served(server, certificate)
-    pool.wait_until(lambda: pool.opened)
+    pool.wait_until(lambda: pool.opened and Runner.made)
     monkeypatch.setattr(channel, "encode_slot_message", lambda _message: b"\xff")
     with capture_logs():
         Runner.made[0].answer(UnitReleased("r", "t", 1, 1, 1))
@@ -260,7 +260,7 @@ def test_an_error_of_the_program_in_a_stream_ends_the_process(
     with capture_logs() as logs:
         slot = Served(server, certificate)
         if method != "open_slot":
-            pool.wait_until(lambda: pool.opened)
+            pool.wait_until(lambda: pool.opened and Runner.made)
             Runner.made[0].answer(UnitReleased("r", "t", 1, 1, 1))
             pool.opened[0][0].send_command(CloseSlot())
         assert ended.wait(LONG_S)
