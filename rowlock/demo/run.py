@@ -115,7 +115,7 @@ def _run_phases(view: DemoView, *, keep: bool, seconds: int) -> int:
 
 
 def fetch_servers(view: DemoView) -> None:
-    """Download the servers that are not on this machine yet, and say so before."""
+    """Download the servers that are not on this machine yet, and announce it before."""
     if missing := describe_missing_downloads(KAFKA_RELEASE, MARIADB_RELEASE):
         view.begin_phase(f"downloading {missing} into {cache_dir()}, where later runs find them")
     for kind in (Kafka, MariaDB):

@@ -108,10 +108,12 @@ class RunOnHosts(RunUnderFaults):
 
     def until_counts_continue(self) -> None:
         """Await that the changes until now of the tables beside that of the load are in the target."""
-        wanted = self._read_counts(self.source)
+        expected = self._read_counts(self.source)
 
         def have_arrived() -> bool:
-            return all(seen >= now for seen, now in zip(self._read_counts(self.office), wanted, strict=True))
+            return all(
+                seen >= now for seen, now in zip(self._read_counts(self.office), expected, strict=True)
+            )
 
         self.run.until(have_arrived, "all tables continue", 120)
 

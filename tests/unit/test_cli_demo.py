@@ -43,7 +43,7 @@ KEY_COLUMNS = {"customers": "email", "accounts": "number"}
 def test_the_demo_begins_with_what_it_downloads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It said that it starts servers, and then downloaded for a minute."""
+    """It announced the start of servers, and then downloaded for a minute."""
     monkeypatch.setenv("ROWLOCK_CACHE", str(tmp_path))
     fetched: list[str] = []
     for kind in (Kafka, MariaDB):

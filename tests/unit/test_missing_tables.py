@@ -26,13 +26,13 @@ sources: {b1: {type: mysql, host: h, user: u, password: p, tables: ["bank.*", "!
 targets: {hq: {type: postgres, host: h, user: u, password: p, database: d}}
 pipelines:
   p: {sources: [b1], target: hq, routes: [{from: bank.*, to: "public.{table}"}]}
-  q: {sources: [b1], target: hq, routes: [{from: bank.gone, to: "q.{table}"}]}
+  q: {sources: [b1], target: hq, routes: [{from: bank.closed, to: "q.{table}"}]}
 """
-ACCT, GONE, LEFT = ("bank", "acct"), ("bank", "gone"), ("bank", "left")
-TOPICS = {f"rowlock.b1.bank.{table}": (db, table) for db, table in (ACCT, GONE, LEFT)}
+ACCT, CLOSED, LEFT = ("bank", "acct"), ("bank", "closed"), ("bank", "left")
+TOPICS = {f"rowlock.b1.bank.{table}": (db, table) for db, table in (ACCT, CLOSED, LEFT)}
 MARK = Watermark(source="b1", gen=1, position=(0, 1, 1, 0), file="f", commit_ts_ms=1, ts_ms=1, idle=True)
 STOP = TableStop(
-    cause="dropped", at=(0, 1, 1, 0), file="f", pos=4, reason="bank.gone was dropped: DROP TABLE gone",
+    cause="dropped", at=(0, 1, 1, 0), file="f", pos=4, reason="bank.closed was dropped: DROP TABLE closed",
     remedy="create it again", since_ms=1,
 )  # fmt: skip
 
@@ -88,30 +88,30 @@ def pair(name: TableName) -> TablePair:
 
 
 def test_a_dropped_table_is_named_with_the_reason_of_its_stop(list_missing: ListMissing) -> None:
-    (found,) = list_missing(present=[ACCT], stops={"bank.gone": STOP})
-    assert found.label == "b1:bank.gone → hq:public.gone"
-    assert found.problem == "bank.gone was dropped: DROP TABLE gone: create it again"
+    (found,) = list_missing(present=[ACCT], stops={"bank.closed": STOP})
+    assert found.label == "b1:bank.closed → hq:public.closed"
+    assert found.problem == "bank.closed was dropped: DROP TABLE closed: create it again"
 
 
 def test_without_a_stop_it_is_named_as_missing(list_missing: ListMissing) -> None:
     (found,) = list_missing(present=[ACCT])
     assert found.problem.startswith(
-        "the source has no table bank.gone, or its user may not read it, and Kafka"
+        "the source has no table bank.closed, or its user may not read it, and Kafka"
     )
-    assert '(append "!bank.gone", then `rowlock reload`)' in found.problem
+    assert '(append "!bank.closed", then `rowlock reload`)' in found.problem
 
 
 def test_a_table_that_the_source_has_is_not_missing(list_missing: ListMissing) -> None:
     """It has no pair because it was just created, or in another spelling."""
-    assert list_missing(present=[ACCT, GONE]) == []
-    assert list_missing(present=[("BANK", "Gone")], folds=True) == []
-    assert len(list_missing(present=[("BANK", "Gone")])) == 1
+    assert list_missing(present=[ACCT, CLOSED]) == []
+    assert list_missing(present=[("BANK", "Closed")], folds=True) == []
+    assert len(list_missing(present=[("BANK", "Closed")])) == 1
 
 
 def test_only_the_chosen_pipelines_and_table_count(list_missing: ListMissing) -> None:
     assert [each.pipeline for each in list_missing(present=[], pipelines=("p", "q"))] == ["p", "q"]
     assert list_missing(present=[], chosen=ACCT) == []
-    assert len(list_missing(present=[], chosen=GONE)) == 1
+    assert len(list_missing(present=[], chosen=CLOSED)) == 1
 
 
 @pytest.fixture
@@ -135,12 +135,12 @@ def verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Res
 def test_verify_lists_a_missing_table_and_ends_with_1(
     verify: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone = TablePair("p", "b1", pair(GONE).table, "hq", pair(GONE).routed, "it was dropped")
-    monkeypatch.setattr(missing_tables, "list_missing_pairs", lambda *_: [gone])
-    for words, known in (((), True), (("bank.gone",), False)):
+    closed = TablePair("p", "b1", pair(CLOSED).table, "hq", pair(CLOSED).routed, "it was dropped")
+    monkeypatch.setattr(missing_tables, "list_missing_pairs", lambda *_: [closed])
+    for words, known in (((), True), (("bank.closed",), False)):
         ended = verify(*words, known=known)
         assert ended.exit_code == 1, ended.output
-        assert "CANNOT COMPARE b1:bank.gone" in ended.stdout
+        assert "CANNOT COMPARE b1:bank.closed" in ended.stdout
         assert ended.stdout.endswith(": it was dropped\n")
 
 

@@ -108,11 +108,10 @@ class MySqlTargetCatalog(KeyedReads):
             f"{render_placeholders(len(schemas))}"
         )
         there = {(str(schema), str(name)) for schema, name in self._link.execute(query, [*schemas])}
-        asked = lines, self._link.account, required, there
-        lacking = rights.find_lacking_rights(*asked)
-        if "PROCESS" in self._flavour.locks.grant:
-            return lacking  # it is reported for the locks, with or without tables
-        return [*lacking, *rights.find_lacking_process(*asked)]
+        lacking = rights.find_lacking_rights(lines, self._link.account, required, there)
+        if "PROCESS" not in self._flavour.locks.grant:  # otherwise it is reported with the locks
+            lacking += rights.find_lacking_process(lines, self._link.account, required, there)
+        return lacking
 
     def find_durability_risk(self) -> Remark | None:
         self._link.connect()

@@ -118,14 +118,15 @@ def _list_needed_rights(
     """
     out: dict[str, tuple[str, ...]] = {}
     for table in required.list_tables_in_schema(schema):
-        creates = required.create and (schema, table) not in there
-        changes = [
-            right
-            for right, places in (("ALTER", required.alter), ("DROP", required.drop))
-            if (schema, table) in places
-        ]
-        # without TRIGGER the table could not be checked once it is there
-        out[table] = (*(_CREATING if creates else ROW_RIGHTS), *changes, *(["TRIGGER"] if creates else []))
+        place = (schema, table)
+        creates = required.create and place not in there
+        further = (
+            ("ALTER", place in required.alter),
+            ("DROP", place in required.drop),
+            ("TRIGGER", creates),  # without it, the table could not be checked once it is there
+        )
+        needed = _CREATING if creates else ROW_RIGHTS
+        out[table] = (*needed, *(right for right, is_needed in further if is_needed))
     if schema == required.books_schema:
         out |= {table: (*rights, "CREATE") for table, rights in required.books.items()}
     return out
