@@ -8,7 +8,8 @@ row of each transaction is the clock, which gets the transaction's number: the l
 time from its commit until the target's clock shows its number or a later one. "Before" is the same load
 without the sweep, in the same run. At the end both tables are compared row by row.
 
-python -m bench.key_sweep [--rows 1000000] [--rate 200] [--target postgres,mysql] [--keys together,spread]
+python -m bench.key_sweep [--rows 1000000] [--rate 200] [--target postgres,mysql]
+    [--keys together,spread,columns]
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -35,11 +36,23 @@ from tests.kits.running import source_config, target_config, write_config
 
 DB = "swept"
 PARTITIONS = 10
-PARTITIONING = {
-    "together": ("RANGE (id)", "LESS THAN ({above})", "DROP"),
-    "spread": (f"LIST (id MOD {PARTITIONS})", "IN ({number})", "TRUNCATE"),
+
+
+class Shape(NamedTuple):
+    """How the removed keys lie among the others: the table's key and partitioning, and the statement."""
+
+    key: str
+    by: str
+    values: str
+    statement: str
+
+
+BY_RANGE = ("RANGE (id)", "LESS THAN ({above})", "DROP")
+SHAPES = {
+    "together": Shape("id", *BY_RANGE),
+    "columns": Shape("id, t", *BY_RANGE),  # a number and a text, of which the servers order the text
+    "spread": Shape("id", f"LIST (id MOD {PARTITIONS})", "IN ({number})", "TRUNCATE"),
 }
-"""How the removed keys lie among the others: (partitioning, a partition's values, the statement)."""
 SEQUENCES = {
     "mariadb": "SELECT seq AS id FROM seq_{low}_to_{high}",
     "postgres": "SELECT id FROM generate_series({low}, {high}) AS ids (id)",
@@ -204,7 +217,7 @@ def run(rows: int, rate: int, kind: str, keys: str) -> Seen:
             load, clock = Load(source, rows, rate, keys), Clock(target, rows)
             with _beside(clock.run), _beside(load.run):
                 wait(lambda: clock.seen[-1][1] > 5 * rate / PER_TRANSACTION, "the load", 120)
-                seen = _measure(source, target, load, clock, PARTITIONING[keys][2])
+                seen = _measure(source, target, load, clock, SHAPES[keys].statement)
             _compare(source, target, rows + 2 * len(load.committed) + 2)
             return seen
 
@@ -213,18 +226,18 @@ def _create(source: Side, target: Side, rows: int, keys: str) -> None:
     """Create the table at the source with its clock and the last row, which the snapshot brings."""
     for side in (source, target):
         side.server.create_database(DB)
-    by, values, _ = PARTITIONING[keys]
+    shape = SHAPES[keys]
     part = rows // PARTITIONS
     parts = [
-        f"PARTITION p{number} VALUES {values.format(number=number, above=(number + 1) * part + 1)}"
+        f"PARTITION p{number} VALUES {shape.values.format(number=number, above=(number + 1) * part + 1)}"
         for number in range(PARTITIONS)
     ]
-    if keys == "together":
+    if shape.by == BY_RANGE[0]:
         parts[-1] = f"PARTITION p{PARTITIONS - 1} VALUES LESS THAN MAXVALUE"
     with source.connection() as run:
         run(
-            f"CREATE TABLE big (id BIGINT PRIMARY KEY, v BIGINT, t VARCHAR(40)) PARTITION BY {by} "
-            f"({', '.join(parts)})"
+            f"CREATE TABLE big (id BIGINT, v BIGINT, t VARCHAR(40), PRIMARY KEY ({shape.key})) "
+            f"PARTITION BY {shape.by} ({', '.join(parts)})"
         )
         run(f"INSERT INTO big VALUES ({rows - 1}, 0, 'the clock'), ({rows}, 0, 'the last one')")
 
@@ -310,7 +323,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000, help="a multiple of ten")
     parser.add_argument("--rate", type=int, default=200, help="changed rows a second")
     parser.add_argument("--target", default="postgres,mysql")
-    parser.add_argument("--keys", default="together", help=f"of {', '.join(PARTITIONING)}")
+    parser.add_argument("--keys", default="together", help=f"of {', '.join(SHAPES)}")
     given, found = parser.parse_args(), Figures()
     for kind in given.target.split(","):
         for keys in given.keys.split(","):
