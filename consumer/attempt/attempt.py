@@ -18,7 +18,7 @@ from consumer.attempt.applier import SignalsFor
 from consumer.attempt.attempt_state import AttemptState
 from consumer.attempt.copies.begin import decode_copy_begin, move_to_copy_begin
 from consumer.attempt.copies.copies import build_definition_after_copy
-from consumer.attempt.copies.marker import build_copy_chunk, build_removed_rows_error, choose_key_sweep
+from consumer.attempt.copies.marker import build_copy_chunk, build_removed_rows_error, can_sweep_keys
 from consumer.attempt.copies.new_topic import move_to_new_topic
 from consumer.attempt.copies.snapshots import begin_snapshot, compute_mark_before_snapshot, finish_snapshot
 from consumer.attempt.effects import (
@@ -352,7 +352,7 @@ class Attempt:
         )
         if active is None:
             return
-        if choose_key_sweep(active, batches=self.spec.batches) is None:
+        if not can_sweep_keys(active, batches=self.spec.batches):
             raise build_removed_rows_error(topic, active, mark[0], removed.ddl)
         yield from state.drain()
         stored = active.stored.add_debt(removed, kept=active.routed.keeps_removed_rows)
@@ -364,11 +364,9 @@ class Attempt:
         yield from state.begin_attempt()
 
     def _begin_key_sweep(self, mark: LaneMark) -> Machine[None]:
-        """Let ranges of the key sweep that begins at `mark` be compared with the target between batches, if
-        the target shows and orders the key as the source does.
-        """
+        """Let what the key sweep that begins at `mark` brings be compared with the target between batches."""
         state, active = self._state, self._state.active_definition
-        if active is None or choose_key_sweep(active, batches=self.spec.batches) != "between batches":
+        if active is None or not can_sweep_keys(active, batches=self.spec.batches):
             return
         yield from state.drain()
         if active.stored.sweep_since is None:
@@ -377,7 +375,7 @@ class Attempt:
             lanes = state.progress.list_lanes_below(mark)
             yield from retry_transient(lambda: state.progress.move_lanes(lanes, mark, operations))
             state.replace_stored(stored)
-            state.copies.begin_key_sweep(mark[0])
+            state.copies.begin_key_sweep(mark[0], active)
 
     def _apply_chunk_marker(self, event: EventEnvelope, mark: LaneMark) -> Machine[None]:
         """Apply the marker of a copy's chunk.
@@ -391,8 +389,8 @@ class Attempt:
             return
         debt = active.stored.removed
         if chunk.keys and active.stored.sweep_since is not None:
-            return  # its range is compared later
-        if chunk.keys and choose_key_sweep(active, batches=self.spec.batches) is None:
+            return  # its keys are compared later
+        if chunk.keys and not can_sweep_keys(active, batches=self.spec.batches):
             if chunk.last and debt is not None and active.stored.is_debt_paid(chunk.begins):
                 raise build_removed_rows_error(self.spec.unit.topic, active, mark[0], debt.ddl)
             return

@@ -130,7 +130,9 @@ class AttemptState:
         self.changes.note_stored(stored)
 
     def compare_passed_ranges(self) -> Machine[None]:
-        """Compare ranges of a key sweep with the target for a while, after all lanes have drained."""
+        """Compare what the unit has passed of a key sweep with the target for a while, after all lanes have
+        drained.
+        """
         active = self.active_definition
         if active is None or active.stored.sweep_since is None:
             return
@@ -140,11 +142,13 @@ class AttemptState:
             if held is not None:
                 yield from self.set_quarantine(held)
                 yield from self.drain()
+            if stored.sweep_since is None:
+                return
         sweep = self.copies.key_sweep
         if sweep is not None and sweep.is_full:
             yield from self.end_passed_ranges()
             return
-        if sweep is None or sweep.ranges:
+        if sweep is None or sweep.has_work:
             self.trial_in_s = SWEEP_PAUSE_S
         if sweep is not None:
             yield RememberKeySweep(sweep)

@@ -33,6 +33,7 @@ from schemas.problems import Problem
 from schemas.table.model import Key, Table
 
 if TYPE_CHECKING:
+    from consumer.attempt.copies.table_sweep import TableSweep
     from consumer.attempt.lane_group import LaneGroup
 
 R = TypeVar("R")
@@ -346,7 +347,7 @@ class OpenKeys(Effect[KeyComparison]):
 
 
 @dataclass(frozen=True, slots=True)
-class TakeKeySweep(Effect[KeySweep | None]):
+class TakeKeySweep(Effect["KeySweep | TableSweep | None"]):
     """Take what the process remembers of the unit's key sweep, which it forgets; None: nothing."""
 
 
@@ -354,7 +355,7 @@ class TakeKeySweep(Effect[KeySweep | None]):
 class RememberKeySweep(Effect[None]):
     """Remember `sweep` for the unit's next attempt in this process."""
 
-    sweep: KeySweep
+    sweep: KeySweep | TableSweep
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import structlog
 from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.copies.key_sweep import KeySweep
 from consumer.attempt.copies.snapshots import find_newest_snapshot
+from consumer.attempt.copies.table_sweep import TableSweep
 from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.lock_watch import LockWatch
 from consumer.attempt.drivers.run import apply_topic, stop_topic
@@ -64,7 +65,7 @@ class UnitInputs:
         self,
         settings: PipelineSettings,
         watch: WatchTransaction,
-        key_sweeps: MutableMapping[UnitAssignment, KeySweep],
+        key_sweeps: MutableMapping[UnitAssignment, KeySweep | TableSweep],
         on_unreachable: Callable[[str], None] = ignore_unreachable,
     ) -> None:
         """`on_unreachable`: receives why no broker of Kafka can be reached."""
@@ -124,7 +125,7 @@ class ServedPipeline:
         self.settings, self._on_unreachable = settings, on_unreachable
         self._others_wait = others_wait
         self._tables: dict[UnitAssignment, ActiveDefinition] = {}
-        self._key_sweeps: dict[UnitAssignment, KeySweep] = {}
+        self._key_sweeps: dict[UnitAssignment, KeySweep | TableSweep] = {}
         self._locks = LockWatch(report)
         self._inputs = UnitInputs(settings, self._locks.watch_transaction, self._key_sweeps, on_unreachable)
         self.reader = TopicFollower(

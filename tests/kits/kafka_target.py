@@ -4,6 +4,7 @@ what is committed."""
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
@@ -52,6 +53,7 @@ class Owner:
 
     def __init__(self, config: KafkaTargetConfig, table: TargetTable, assigned: int | None = None) -> None:
         self.target, self.table = KafkaTarget(config), table
+        weakref.finalize(self, self.target.close)  # Python 3.13 warns of an open database
         self.target.ensure_bookkeeping()
         self.epoch, _, self.state = until(lambda: self._take_over(assigned), "the unit is taken over", 60)
         self.rows, _, self.held = self.target.begin_attempt(UNIT, self.epoch)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from msgspec.structs import replace as replaced
 
 from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.copies.key_sweep import KeySweep
+from consumer.attempt.copies.table_sweep import TableSweep
 from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitAssignment, UnitSpec
-from schemas.table.model import Column, ColumnType, Kind, Table
+from consumer.ordering.model import NetChange
+from consumer.tables.stored import decode_stored
+from schemas.table.model import Column, ColumnType, Key, Kind, Table
 from schemas.wire.records import TableStop
 from tests.kits.apply import TEXT, FakeSource, account_table
 from tests.kits.copy import CopyOf
 from tests.kits.unit_apply import Bench
+from tests.stands.fake_target import FakeSession, FakeTransaction
 
 STOP = TableStop(
     cause="rows-replaced", at=(0, 1, 500, -1), file="binlog.000001", pos=500,
@@ -53,7 +59,7 @@ class CopyBench(Bench):
     """What Kafka has deleted of the topic: the records before this offset."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        self.key_sweeps: dict[UnitAssignment, KeySweep] = {}
+        self.key_sweeps: dict[UnitAssignment, KeySweep | TableSweep] = {}
         super().__init__(*args, **options)
 
     def apply(self, start: int = 0, *, slice_size: int = 50, topic_id: str = "id") -> Report:
@@ -83,6 +89,14 @@ class CopyBench(Bench):
         self.reads += 1
         return self.slices(max(first, self.expired), upto, size)
 
+    @property
+    def sweep_since(self) -> int | None:
+        return decode_stored(self.target.state.unit.definition or "").sweep_since
+
+    @property
+    def has_debt(self) -> bool:
+        return decode_stored(self.target.state.unit.definition or "").removed is not None
+
     def plant(self, *keys: int, text: bool = False) -> None:
         """Leave rows in the target that the source does not have."""
         rows = self.target.state.rows.setdefault("public.acct", {})
@@ -110,3 +124,30 @@ def stopped_at(bench: CopyBench, source: FakeSource) -> int:
     assert bench.apply().state == "stopped"
     bench.take_over()
     return len(bench.topic) - 1
+
+
+def show_keys_as_decimals(bench: CopyBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the target's key be a DECIMAL(12,2), which shows 5 as 5.00."""
+    table = bench.target.tables["public.acct"]
+    key = replaced(table.columns[0], type=ColumnType(kind=Kind.DECIMAL, precision=12, scale=2))
+    bench.target.tables["public.acct"] = replaced(table, columns=(key, *table.columns[1:]))
+    page, find, write = FakeSession.fetch_rows, FakeSession.fetch_keys, FakeTransaction.apply_net_change
+
+    def shown(keys: Sequence[Key]) -> list[Key]:
+        return [(f"{key[0]}.00",) for key in keys]
+
+    def meant(key: Key | None) -> Key | None:
+        return key and (int(str(key[0]).removesuffix(".00")),)
+
+    def fetch_rows(self: FakeSession, of: Any, after: Key | None, *more: Any, upto: Key | None) -> list[Key]:
+        return shown(page(self, of, meant(after), *more, upto=meant(upto)))
+
+    def fetch_keys(self: FakeSession, of: Any, keys: Sequence[Key]) -> list[Key]:
+        return shown(find(self, of, [meant(key) for key in keys]))
+
+    def apply_net_change(self: FakeTransaction, net: NetChange, **more: Any) -> int:
+        return write(self, replace(net, deletes=[meant(key) for key in net.deletes]), **more)
+
+    monkeypatch.setattr(FakeSession, "fetch_rows", fetch_rows)
+    monkeypatch.setattr(FakeSession, "fetch_keys", fetch_keys)
+    monkeypatch.setattr(FakeTransaction, "apply_net_change", apply_net_change)

@@ -21,6 +21,7 @@ from consumer.attempt.attempt import Attempt as Product
 from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.copies.key_sweep import KeySweep
 from consumer.attempt.copies.keys import MemoryKeys
+from consumer.attempt.copies.table_sweep import TableSweep
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import (
@@ -170,7 +171,7 @@ class Attempt(AttemptActors):
         exact = self.world.one_case and self.target.shown("a") == "a"
         return replace(active, ordered=ordered, shown_alike=ordered and exact)
 
-    def _take_key_sweep(self, _effect: fx.TakeKeySweep) -> KeySweep | None:
+    def _take_key_sweep(self, _effect: fx.TakeKeySweep) -> KeySweep | TableSweep | None:
         return self._key_sweeps.pop(self.spec.place, None)
 
     def _remember_key_sweep(self, effect: fx.RememberKeySweep) -> None:
@@ -259,7 +260,7 @@ class Query:
         self.world, self.topic, self.unit, self.branch = world, topic, unit, branch
         self.real = real_table(branch, coarse=world.coarse)
         self.tables: DefinitionCache = {}
-        self.key_sweeps: dict[UnitAssignment, KeySweep] = {}  # what its process remembers
+        self.key_sweeps: dict[UnitAssignment, KeySweep | TableSweep] = {}  # what its process remembers
         self.epoch = 0
         self.lanes = 1
         self.checkpoint = 0  # next offset of the next batch

@@ -22,6 +22,7 @@ from consumer.attempt.copies.key_sweep import KeySweep
 from consumer.attempt.copies.keys import KeyComparison
 from consumer.attempt.copies.removal import remove_rows
 from consumer.attempt.copies.sweep import Sweep
+from consumer.attempt.copies.table_sweep import TableSweep
 from consumer.attempt.copies.window import KeyWindow
 from consumer.attempt.effects import ListKeys, Machine, NextSlice, Transact, ask_driver
 from consumer.attempt.evolution import next_definition
@@ -560,7 +561,11 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "jump": ((begin, "find_mark_before_copy", _stays),),
     "debt": ((book, "_end_copy", _pays_all),),
     "seen": ((LowWatermark, "has_seen_all_before", _reaches_anything),),
-    "later rows": ((KeyWindow, "note_taken", _keys_alone), (KeySweep, "_note_rows", _no_rows)),
+    "later rows": (
+        (KeyWindow, "note_taken", _keys_alone),
+        (KeySweep, "_note_rows", _no_rows),
+        (TableSweep, "_note_rows", _no_rows),
+    ),
     "passed ranges": ((copies_module, "read_key_sweep", _reads_nothing),),
     "older rows": ((KeySweep, "select_dead_keys", _any_row),),
     "no copy": ((begin, "decode_copy_begin", _any_begin),),

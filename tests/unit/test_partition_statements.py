@@ -23,8 +23,6 @@ from tools.docs.partition_targets import (
     OUTCOMES,
     PASSES,
     SWEEP,
-    SWEEP_AT_END,
-    SWEEP_BY_RANGES,
     TARGETS,
     TargetForm,
 )
@@ -49,7 +47,7 @@ def test_every_action_on_partitions_is_on_the_page() -> None:
 
 def test_every_outcome_is_on_the_page() -> None:
     found = {target.decide(row.effect) for target in TARGETS for row in list_rows()}
-    assert found == OUTCOMES.keys() == {PASSES, SWEEP, SWEEP_BY_RANGES, SWEEP_AT_END, KEPT, COPY}
+    assert found == OUTCOMES.keys() == {PASSES, SWEEP, KEPT, COPY}
 
 
 class KeyedSource(FakeSource):
@@ -62,7 +60,7 @@ class KeyedSource(FakeSource):
 
 def fill(form: TargetForm) -> tuple[CopyBench, KeyedSource]:
     """Return a unit of a target with the rows 0 to 7, and its source."""
-    bench = CopyBench(routes=(form.route,))
+    bench = CopyBench(routes=(form.route,), sweep_s=60.0)
     bench.target.tables["public.t"] = form.target
     source = KeyedSource(form.source)
     bench.write([source.definition()])
@@ -86,9 +84,9 @@ def test_each_kind_of_database_handles_removed_rows_as_documented(form: TargetFo
     sweep.begin()
     sweep.emit()  # the keys 2, 3, 4
     assert bench.apply().state == "ok"
-    between = decode_stored(bench.target.state.unit.definition or "").sweep_since is not None
-    assert between == (outcome in (SWEEP, KEPT))
-    assert len(bench.target.rows_of("public.t")) == (8 if outcome in (SWEEP_AT_END, KEPT) else 6)
+    assert decode_stored(bench.target.state.unit.definition or "").sweep_since is not None
+    by_ranges = outcome == SWEEP and form.resolve().shown_alike
+    assert len(bench.target.rows_of("public.t")) == (6 if by_ranges else 8)
     while not sweep.done:
         sweep.emit()
     assert bench.apply().state == "ok"

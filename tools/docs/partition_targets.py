@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Literal
 
-from consumer.attempt.copies.marker import KeySweepMode, choose_key_sweep
+from consumer.attempt.copies.marker import can_sweep_keys
 from consumer.ordering.model import TopicOptions
 from consumer.tables.definition import ActiveDefinition, prepare_definition
 from consumer.tables.router import TableRoute
@@ -19,18 +19,10 @@ from schemas.table.names import EXACT
 
 Effect = Literal["passes", "removes", "may change"]
 """What capture makes of a statement: a definition event, an event `p`, or a stop of the table."""
-PASSES, COPY, KEPT = "passes", "copy", "key sweep; the rows stay"
-SWEEP, SWEEP_BY_RANGES, SWEEP_AT_END = "key sweep", "key sweep, by ranges", "key sweep, at its end"
-SWEEPS: dict[KeySweepMode, str] = {
-    "between batches": SWEEP,
-    "at each marker": SWEEP_BY_RANGES,
-    "at the last marker": SWEEP_AT_END,
-}
+PASSES, SWEEP, KEPT, COPY = "passes", "key sweep", "key sweep; the rows stay", "copy"
 OUTCOMES = {
     PASSES: "The table goes on, and its rows stay as they are.",
     SWEEP: "The table goes on, with a debt; the removed rows are deleted between its later events.",
-    SWEEP_BY_RANGES: "As a key sweep, but the table's events wait for one range of keys at a time.",
-    SWEEP_AT_END: "As a key sweep, but the table's events wait at its end for the whole comparison.",
     KEPT: "As a key sweep, but the removed rows are listed and stay.",
     COPY: "The table stops until it is copied, which starts by itself within the limits of `repair`.",
 }
@@ -73,10 +65,9 @@ class TargetForm:
         if effect == "passes":
             return PASSES
         active = self.resolve()
-        mode = choose_key_sweep(active, batches=self.batches) if effect == "removes" else None
-        if mode is None:
+        if effect != "removes" or not can_sweep_keys(active, batches=self.batches):
             return COPY
-        return KEPT if active.routed.keeps_removed_rows else SWEEPS[mode]
+        return KEPT if active.routed.keeps_removed_rows else SWEEP
 
 
 def _make_topic_form(format_: str) -> TargetForm:

@@ -18,6 +18,7 @@ from consumer.attempt.copies.passed_ranges import build_altered_key_error, compa
 from consumer.attempt.copies.quarantined_keys import find_deleted_keys, format_entry_table
 from consumer.attempt.copies.removal import must_forget_kept_rows, remove_rows
 from consumer.attempt.copies.sweep import MAX_QUICK_SWEEP_KEYS, BoundRefusedError, Sweep, read_topic_after
+from consumer.attempt.copies.table_sweep import TableSweep
 from consumer.attempt.copies.window import KeyWindow
 from consumer.attempt.effects import Machine, ReadClock, ReadQuarantine, TakeKeySweep, ask_driver
 from consumer.attempt.operations import (
@@ -42,6 +43,7 @@ from consumer.ordering.progress import LaneMark
 from consumer.ordering.recovery import list_keys_to_retry
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.stored import StoredDefinition
+from schemas.table.model import Key
 
 log = structlog.get_logger(__name__)
 
@@ -57,7 +59,7 @@ class CopyMarkers:
     def __init__(self, spec: UnitSpec) -> None:
         self._spec = spec
         self._window: KeyWindow | None = None
-        self.key_sweep: KeySweep | None = None
+        self.key_sweep: KeySweep | TableSweep | None = None
 
     def begin_attempt(self, active: ActiveDefinition | None, progress: AttemptProgress) -> Machine[None]:
         """Begin an attempt, which may have another definition or layout."""
@@ -68,21 +70,24 @@ class CopyMarkers:
             return
         if sweep is None:
             sweep = yield from ask_driver(TakeKeySweep())
-        is_there = progress.level and active.shown_alike
-        if sweep is not None and is_there and progress.lowest.offset == sweep.upto:
+        if sweep is None or not progress.level:
+            return
+        if sweep.can_continue(active, progress.lowest.offset):
             self.key_sweep = sweep
 
     def forget_key_sweep(self) -> None:
         """Forget the ranges that are noted."""
         self.key_sweep = None
 
-    def begin_key_sweep(self, offset: int) -> None:
-        """Note the ranges of a key sweep that begins at `offset`, if none are noted."""
-        if self.key_sweep is None:
+    def begin_key_sweep(self, offset: int, active: ActiveDefinition) -> None:
+        """Note the ranges of a key sweep that begins at `offset`, if none are noted and the target shows keys
+        as the source does. Otherwise its keys are read later.
+        """
+        if self.key_sweep is None and active.shown_alike:
             self.key_sweep = KeySweep(offset)
 
     def note_taken(self, taken: ReaderItem, active: ActiveDefinition | None) -> None:
-        if self.key_sweep is not None and active is not None:
+        if isinstance(self.key_sweep, KeySweep) and active is not None:
             self.key_sweep.note_taken(taken, self._spec.unit.topic, active)
         window = self._window
         if window is not None:
@@ -93,7 +98,7 @@ class CopyMarkers:
     def compare_passed_ranges(
         self, active: ActiveDefinition, progress: AttemptProgress, *, to_the_end: bool = False
     ) -> Machine[tuple[StoredDefinition, Sequence[QuarantineEntry] | None]]:
-        """Compare ranges of the key sweep for `sweep_s`, or all of them.
+        """Compare what the unit has passed of a key sweep for `sweep_s`, or all of it.
 
         All lanes are at one offset. Returns the unit's stored definition, which has what is left to do, and
         the entries that are left of its quarantine at the end of a sweep (None: unchanged). Raises
@@ -102,12 +107,10 @@ class CopyMarkers:
         """
         spec, stored = self._spec, active.stored
         remaining: Sequence[QuarantineEntry] | None = None
-        if not active.shown_alike:
-            raise build_altered_key_error(spec.unit.topic, active, progress.lowest.offset)
         sweep = yield from self._get_key_sweep(active, progress)
         began = yield from ask_driver(ReadClock())
-        while sweep.ranges:
-            passed = yield from self._compare_range(sweep, active, progress)
+        while sweep.has_work:
+            passed = yield from self._compare_piece(sweep, active, progress)
             if passed is not None:
                 self._log_deleted(active, passed.chunk, passed.deleted)
                 stored = replace(stored, sweep_since=passed.at)
@@ -121,38 +124,45 @@ class CopyMarkers:
             stored = replace(stored, sweep_since=None)
         if stored != active.stored:
             yield from progress.commit_guarded([WriteUnit(UnitState(stored.encode(), None, None))])
-        if to_the_end and sweep.ranges:
+        if to_the_end and sweep.has_work:
             raise TakesLongError(
                 f"{spec.unit.topic}: rowlock is deleting rows that the source no longer has, before it goes "
                 "on to the table's next definition; this takes long in a large table"
             )
         return stored, remaining
 
-    def _get_key_sweep(self, active: ActiveDefinition, progress: AttemptProgress) -> Machine[KeySweep]:
-        """Return the ranges that are not compared, as the process remembers them or by reading the topic
-        again.
-        """
+    def _get_key_sweep(
+        self, active: ActiveDefinition, progress: AttemptProgress
+    ) -> Machine[KeySweep | TableSweep]:
+        """Return what is not compared, as the process remembers it or by reading the topic again."""
         topic, upto, since = self._spec.unit.topic, progress.lowest.offset, active.stored.sweep_since
-        if self.key_sweep is None and since is not None:
+        if not active.is_key_given:
+            raise build_altered_key_error(topic, active, upto)
+        if self.key_sweep is None and since is not None and not active.shown_alike:
+            self.key_sweep = TableSweep(topic, active, since)
+        if isinstance(self.key_sweep, TableSweep):
+            self.key_sweep.begin_piece(upto)
+        elif self.key_sweep is None and since is not None:
             if upto - since > MAX_QUICK_SWEEP_KEYS and not self._spec.patient:
                 raise TakesLongError(f"{topic}: rowlock is reading the keys of a key sweep again")
             self.key_sweep = yield from read_key_sweep(topic, active, since, upto)
         return self.key_sweep or KeySweep(upto)
 
-    def _compare_range(
-        self, sweep: KeySweep, active: ActiveDefinition, progress: AttemptProgress
+    def _compare_piece(
+        self, sweep: KeySweep | TableSweep, active: ActiveDefinition, progress: AttemptProgress
     ) -> Machine[PassedRange | None]:
-        """Compare a page of the first range; return the range if it has no more keys.
+        """Compare a page of the first range, or of the table; return the range if it has no more keys.
 
         A range whose bound the target refuses is compared with all rows up to its end, at once.
         """
-        topic = self._spec.unit.topic
+
+        def remove(keys: Sequence[Key]) -> Machine[int]:
+            return remove_rows(progress, active, active.target, keys)
+
+        if isinstance(sweep, TableSweep):
+            return (yield from sweep.compare_piece(remove))
         try:
-            return (
-                yield from compare_range(
-                    sweep, active, topic, lambda keys: remove_rows(progress, active, active.target, keys)
-                )
-            )
+            return (yield from compare_range(sweep, active, self._spec.unit.topic, remove))
         except BoundRefusedError:
             chunk = sweep.ranges[0].chunk
             deleted = yield from self._make_sweep(active, progress).sweep_refused_ranges(
@@ -163,12 +173,18 @@ class CopyMarkers:
             return passed
 
     def _end_key_sweep(
-        self, sweep: KeySweep, passed: PassedRange, active: ActiveDefinition, progress: AttemptProgress
+        self,
+        sweep: KeySweep | TableSweep,
+        passed: PassedRange,
+        active: ActiveDefinition,
+        progress: AttemptProgress,
     ) -> Machine[tuple[StoredDefinition, Sequence[QuarantineEntry]]]:
         """End the sweep whose last range has been compared; return the definition that is stored then, and
         the remaining entries of the quarantine.
         """
-        since = passed.at if sweep.ranges or sweep.ongoing else None
+        since = sweep.find_next_since(passed)
+        if isinstance(sweep, TableSweep):
+            self.forget_key_sweep()
         stored = build_definition_after_copy(active, passed.chunk.begins, since)
         whole = self._make_sweep(active, progress)
         operations, remaining = yield from self._end_copy(whole, passed.chunk, passed.at, active)

@@ -129,9 +129,25 @@ class KeySweep:
             self.ongoing = False
 
     @property
+    def has_work(self) -> bool:
+        return bool(self.ranges)
+
+    @property
     def is_full(self) -> bool:
         """Return whether the keys of later events are too many to keep."""
         return len(self._rows) > MAX_KEYS_IN_MEMORY
+
+    def can_continue(self, active: ActiveDefinition, offset: int) -> bool:
+        """Return whether an attempt with the definition `active`, whose lanes are at `offset`, may continue
+        with these ranges.
+        """
+        return active.shown_alike and offset == self.upto
+
+    def find_next_since(self, passed: PassedRange) -> int | None:
+        """Return the offset after which ranges are not compared, after the range `passed`; None: there are
+        none, and no sweep is under way.
+        """
+        return passed.at if self.ranges or self.ongoing else None
 
     def list_unread_ranges(self) -> list[PassedRange]:
         """Return the first ranges, as far as their keys are not known and are few enough to keep."""

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from consumer.errors import CopyNeededError
 from consumer.tables.definition import ActiveDefinition
 from schemas.table.model import Key
 from schemas.wire.event import EventEnvelope
-
-KeySweepMode = Literal["between batches", "at each marker", "at the last marker"]
-"""When a unit compares the ranges of a key sweep with its target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +58,14 @@ def is_key_marker(event: EventEnvelope) -> bool:
     return event.chunk is not None and event.copy is not None and event.copy.keys
 
 
-def choose_key_sweep(active: ActiveDefinition, *, batches: bool) -> KeySweepMode | None:
-    """Return when the target is compared with the keys of a key sweep; None: it cannot be swept by keys
-    alone, because its rows are not in a database, or their keys do not follow from the source's.
+def can_sweep_keys(active: ActiveDefinition, *, batches: bool) -> bool:
+    """Return whether the target can be compared with the keys of a key sweep. It cannot if its rows are not
+    in a database, or if their keys do not follow from the source's.
 
     `batches`: the target takes whole batches. A record of a topic has a key of its own, and may be of a row
     that is outside of the route's filter.
     """
-    if active.target.topic is not None or batches or not active.is_key_given:
-        return None
-    if not active.ordered:
-        return "at the last marker"
-    return "between batches" if active.shown_alike else "at each marker"
+    return active.target.topic is None and not batches and active.is_key_given
 
 
 def build_removed_rows_error(topic: str, active: ActiveDefinition, offset: int, sql: str) -> CopyNeededError:

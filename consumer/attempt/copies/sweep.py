@@ -161,9 +161,7 @@ class Sweep:
     def _delete_doubted_rows(self, keys: KeyComparison) -> Machine[int]:
         deleted = 0
         for some in keys.yield_doubted():
-            there = set(map(encode_key, (yield from ask_driver(LookUpKeys(self._table, some)))))
-            dead = [key for key in some if encode_key(key) in there]
-            if dead:
+            if dead := (yield from find_shown_keys(self._table, some)):
                 deleted += yield from self._remove(self._of, dead)
         return deleted
 
@@ -196,6 +194,14 @@ def fetch_bounded_page(
         raise BoundRefusedError(str(error)) from error
 
 
+def find_shown_keys(table: TargetTable, keys: Sequence[Key]) -> Machine[list[Key]]:
+    """Return those of `keys`, which the target showed, under which it finds rows with these very keys.
+    `table`: as in ListKeys.
+    """
+    there = set(map(encode_key, (yield from ask_driver(LookUpKeys(table, keys)))))
+    return [key for key in keys if encode_key(key) in there]
+
+
 def read_topic_after(
     topic: str, active: ActiveDefinition, since: int, upto: int, take: Callable[[ReaderItem], None]
 ) -> Machine[None]:
@@ -208,7 +214,7 @@ def read_topic_after(
     reader: EnvelopeReader | None = None
     while (records := (yield from ask_driver(ReadPassed(since, upto)))) is not None:
         if reader is None:
-            reader = _make_reader_after(topic, active, since, *records[0])
+            reader = make_reader_after(topic, active, since, *records[0])
             records = records[1:]
         for taken in reader.read_slice(records):
             take(taken)
@@ -216,9 +222,12 @@ def read_topic_after(
         raise build_reread_error(topic, since)
 
 
-def _make_reader_after(
+def make_reader_after(
     topic: str, active: ActiveDefinition, since: int, offset: int, raw: bytes | None
 ) -> EnvelopeReader:
+    """Return a reader of what follows the event of a copy at `since`. `offset`, `raw`: the first record that
+    Kafka gave. Raises CopyNeededError if it is another one.
+    """
     if offset != since or raw is None:
         raise build_reread_error(topic, since)
     place = decode_full_event(topic, offset, raw).source

@@ -15,6 +15,7 @@ from consumer.attempt import effects as fx
 from consumer.attempt.copies.key_sweep import KeySweep
 from consumer.attempt.copies.keys import KeyComparison
 from consumer.attempt.copies.keys_on_disk import ScratchKeys
+from consumer.attempt.copies.table_sweep import TableSweep
 from consumer.attempt.effects import Binding, HandlerTable, Machine, T, TableSnapshot
 from consumer.attempt.evolution.in_target import resolve_target_place
 from consumer.attempt.readers.reader import RecordSlice
@@ -83,7 +84,7 @@ class AttemptInputs:
     """(table, keys) → see consumer.attempt.effects.AskSource."""
     is_assigned: Callable[[], bool] = lambda: True
     """Called during long operations; returns False once the unit should end here."""
-    key_sweeps: MutableMapping[UnitAssignment, KeySweep] = field(default_factory=dict)
+    key_sweeps: MutableMapping[UnitAssignment, KeySweep | TableSweep] = field(default_factory=dict)
     """What the process remembers of units' key sweeps."""
     sharers: SharedTableReader = field(default_factory=SharedTableReader)
     """What the process remembers of other units of the pipeline."""
@@ -102,13 +103,14 @@ class SliceReader:
 
     def __init__(self, read: Callable[[int, int], Iterable[RecordSlice]]) -> None:
         self._read = read
-        self._open: tuple[int, Iterator[RecordSlice]] | None = None
+        self._range = (0, 0)
+        self._open: Iterator[RecordSlice] | None = None
 
     def read_slice(self, start: int, upto: int) -> RecordSlice | None:
-        """Return the next slice of [start, upto), None at the end. Another `start` begins another range."""
-        if self._open is None or self._open[0] != start:
-            self._open = start, iter(self._read(start, upto))
-        records = next(self._open[1], None)
+        """Return the next slice of [start, upto), None at the end. Another range begins anew."""
+        if self._open is None or self._range != (start, upto):
+            self._range, self._open = (start, upto), iter(self._read(start, upto))
+        records = next(self._open, None)
         if records is None:
             self._open = None
         return records
@@ -236,7 +238,7 @@ class AttemptDriver(Generic[C]):
     def _open_keys(self, _effect: fx.OpenKeys) -> KeyComparison:
         return open_keys(self._spec.scratch)
 
-    def _take_key_sweep(self, _effect: fx.TakeKeySweep) -> KeySweep | None:
+    def _take_key_sweep(self, _effect: fx.TakeKeySweep) -> KeySweep | TableSweep | None:
         return self._inputs.key_sweeps.pop(self._spec.place, None)
 
     def _remember_key_sweep(self, effect: fx.RememberKeySweep) -> None:
