@@ -177,6 +177,12 @@ def test_each_remedy_of_the_page_is_one_that_the_product_prints() -> None:
     assert page.read_text() == render(), "run: python -m tools.docs.problems > docs/reference/problems.md"
 
 
+def test_problems_page_is_the_same_on_each_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = render()
+    monkeypatch.setattr("rowlock.commands.spark.OWN_PYTHON", "python3.99")
+    assert render() == page
+
+
 def test_a_remedy_is_no_end_of_a_sentence_that_was_cut_at_a_colon() -> None:
     cut = [
         (path, problem.remedy)

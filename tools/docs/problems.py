@@ -74,9 +74,9 @@ def list_problems() -> Iterator[tuple[str, PrintableProblem]]:
     """Yield (path, problem) for each place of the product that builds one with a remedy."""
     for package in ("schemas", "producer", "consumer", "coordinator", "rowlock"):
         for file in sorted((_ROOT / package).rglob("*.py")):
-            path = file.relative_to(_ROOT).as_posix()
-            reader = _TextReader(path)
-            for node in ast.walk(ast.parse(file.read_text())):
+            path, tree = file.relative_to(_ROOT).as_posix(), ast.parse(file.read_text())
+            reader = _TextReader(path, tree)
+            for node in ast.walk(tree):
                 if isinstance(node, ast.Call) and (problem := _read_call(reader, node)) is not None:
                     yield path, problem
 
@@ -84,8 +84,9 @@ def list_problems() -> Iterator[tuple[str, PrintableProblem]]:
 class _TextReader:
     """Reads texts of a module's source as templates, with an ellipsis for each value."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, tree: ast.Module) -> None:
         self._module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        self._computed = {name for each in tree.body for name in _list_computed_names(each)}
 
     def read_text(self, node: ast.expr) -> str | None:
         match node:
@@ -107,8 +108,17 @@ class _TextReader:
         return self.read_text(node) or _SHORTENED
 
     def _read_constant(self, name: str) -> str | None:
+        if name in self._computed:
+            return None
         found = getattr(importlib.import_module(self._module), name, None)
         return found if isinstance(found, str) else None
+
+
+def _list_computed_names(statement: ast.stmt) -> list[str]:
+    """Return the constants that a module's statement computes: their values may differ between machines."""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+        return []
+    return [target.id for target in statement.targets if isinstance(target, ast.Name)]
 
 
 def _read_call(reader: _TextReader, call: ast.Call) -> PrintableProblem | None:
