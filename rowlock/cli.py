@@ -221,12 +221,13 @@ def check(config_file: Path, output: str, with_plan: bool) -> None:
         make_console,
     )
     from rowlock.inspect.check import list_scoped_findings
-    from rowlock.inspect.headroom import measure_headroom
+    from rowlock.inspect.headroom import list_short_logs, measure_headroom
     from rowlock.inspect.scopes import is_kafka_unreachable
 
     found = list_scoped_findings(config)
     findings = list(dict.fromkeys(each.finding for each in found))
-    kept, warnings = ([], []) if is_kafka_unreachable(found) else measure_headroom(config)
+    is_unreached = is_kafka_unreachable(found)
+    kept, warnings = ([], list_short_logs(config)) if is_unreached else measure_headroom(config)
     findings += warnings
     if output == "json":
         report = {

@@ -33,23 +33,33 @@ MEASURED_TABLES = 2_000
 """The most tables of one source with which a first start was measured (bench/many_databases.py)."""
 
 
-def check_source(config: Config, name: str) -> list[Finding]:
+def check_source(config: Config, name: str, *, asks_kafka: bool = True) -> list[Finding]:
     """Return everything that is wrong with source `name`, its topics and its stored position.
 
-    The list is empty if nothing is wrong.
+    `asks_kafka`: False: Kafka does not answer; topics and position are left out. The list is empty if nothing
+    is wrong.
     """
+    wrong_options = _judge_options(config)
+    source = load_source_database(config, name)
+    try:
+        findings, tables = source.check_source()
+        found = [*wrong_options, *findings]
+        if tables is None:
+            return found
+        found += _judge_count(name, len(tables))
+        if asks_kafka and not wrong_options:
+            found += _on_kafka(config, name, source, tables)
+        return found
+    finally:
+        source.close()
+
+
+def _judge_options(config: Config) -> list[Finding]:
     try:
         check_capture_kafka_options(config.kafka.options)
     except ConfigError as error:
         return [build_error_finding("kafka.options", error.problem)]
-    source = load_source_database(config, name)
-    try:
-        findings, tables = source.check_source()
-        if tables is None:
-            return findings
-        return [*findings, *_judge_count(name, len(tables)), *_on_kafka(config, name, source, tables)]
-    finally:
-        source.close()
+    return []
 
 
 def require_source(config: Config, source: SourceDatabase) -> None:

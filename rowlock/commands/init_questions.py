@@ -104,7 +104,7 @@ def _ask_url(questioner: Questioner, side: Side) -> ServerUrl:
 
 def ask_broker(questioner: Questioner, default: str) -> str:
     """Return the address of Kafka, asked for until a broker answers there or a person insists."""
-    from rowlock.inspect.check import TRIAL_BROKER
+    from rowlock.inspect.checks.kafka_check import TRIAL_BROKER
 
     while True:
         broker = questioner.ask_text("Kafka between them, HOST:PORT", default)

@@ -50,6 +50,7 @@ from rowlock.inspect.checks.flows import (
     list_flows,
     yield_rename_findings,
 )
+from rowlock.inspect.checks.kafka_check import KafkaAnswer, ask_kafka
 from rowlock.inspect.checks.label_check import yield_ambiguous_row_findings
 from rowlock.inspect.checks.pipeline_check import (
     attach_shared_scope,
@@ -63,21 +64,16 @@ from rowlock.inspect.checks.unit_definitions import (
     yield_unfollowed_change_findings,
 )
 from rowlock.inspect.scopes import FindingScope, ScopedFinding, attach_scope, attach_source_scopes
-from rowlock.views.kafka import KafkaView
 from rowlock.views.source import read_selected_tables, read_source_expiry
 from rowlock.views.target import explain_wrong_target, read_unit_definitions
-from schemas.config.addresses import is_loopback
 from schemas.config.kinds.targets import find_target_kind
 from schemas.config.model import Config, PipelineConfig, SparkConfig
 from schemas.errors import SchemaError, ServerConnectError
 from schemas.findings import NO_TABLE, Finding, build_error_finding, build_no_table_finding
-from schemas.io.endpoints import KAFKA_BROKER, explain_wrong_service, parse_bootstrap_addresses
-from schemas.problems import ProblemError
+from schemas.problems import Problem, ProblemError
 from schemas.table.model import Table
 from schemas.table.names import EXACT
 from schemas.table.patterns import is_pattern_match
-
-TRIAL_BROKER = "`python -m deploy.embedded up --kafka --keep broker` starts a broker and prints its address"
 
 
 def list_findings(config: Config) -> list[Finding]:
@@ -85,10 +81,13 @@ def list_findings(config: Config) -> list[Finding]:
     return list(dict.fromkeys(each.finding for each in list_scoped_findings(config)))
 
 
-def list_scoped_findings(config: Config) -> list[ScopedFinding]:
-    """Return all findings with their scopes, errors that affect everything first. Nothing is written."""
-    topics: list[str] = []
-    unreachable = list(_yield_kafka_findings(config, topics))
+def list_scoped_findings(config: Config, unreached: Problem | None = None) -> list[ScopedFinding]:
+    """Return all findings with their scopes, errors that affect everything first. Nothing is written.
+
+    `unreached`: why Kafka does not answer, if that is known already. Kafka is not asked again then.
+    """
+    topics, problem = ask_kafka(config.kafka) if unreached is None else KafkaAnswer(problem=unreached)
+    has_kafka = problem is None
     found = attach_scope(
         FindingScope.EVERYTHING,
         "",
@@ -98,15 +97,16 @@ def list_scoped_findings(config: Config) -> list[ScopedFinding]:
             *_yield_state_dir_findings(config),
             *yield_coordination_findings(config),
             *yield_certificate_findings(config),
-            *(() if unreachable else yield_broker_findings(config)),
+            *(yield_broker_findings(config) if has_kafka else ()),
         ],
     )
-    found += attach_scope(FindingScope.KAFKA, "", unreachable)
+    if problem is not None:
+        place = config.find_line("kafka", "bootstrap")
+        found.append(ScopedFinding(build_error_finding(place, problem), FindingScope.KAFKA))
     tables: dict[str, list[Table]] = {}
     for name in config.sources:
         debezium = config.sources[name].events == "debezium"
-        # the preflight also checks the topics
-        findings = [] if unreachable or debezium else _list_source_findings(config, name)
+        findings = [] if debezium else _list_source_findings(config, name, asks_kafka=has_kafka)
         findings = [*findings, *_yield_table_findings(config, name, tables, findings)]
         if debezium:
             findings += yield_debezium_findings(config, name, tables[name])
@@ -115,7 +115,7 @@ def list_scoped_findings(config: Config) -> list[ScopedFinding]:
         found += attach_source_scopes(name, findings)
     applied: list[tuple[str, str]] = []
     found += _yield_target_findings(config, list_flows(config, tables), tables, applied)
-    for name in () if unreachable else config.sources:
+    for name in config.sources if has_kafka else ():
         found += attach_source_scopes(name, yield_emptied_kafka_findings(config, name, topics, applied))
     return found
 
@@ -164,32 +164,10 @@ def _yield_state_dir_findings(config: Config) -> Iterator[Finding]:
                 each.rmdir()
 
 
-def _yield_kafka_findings(config: Config, topics: list[str]) -> Iterator[Finding]:
-    """Note Kafka's topics in `topics`."""
-    try:
-        view = KafkaView(config.kafka)
-        try:
-            topics += view.list_topics()
-        finally:
-            view.close()
-    except CommandError as error:
-        addresses = parse_bootstrap_addresses(config.kafka.bootstrap)
-        others = [
-            other for host, port in addresses if (other := explain_wrong_service(host, port, KAFKA_BROKER))
-        ]
-        where = config.find_line("kafka", "bootstrap")
-        if others:
-            yield _build_finding(where, "; ".join(others), "correct kafka.bootstrap")
-        else:
-            is_here = all(is_loopback(host) for host, _ in addresses)
-            trial = f"; to try rowlock on this machine: {TRIAL_BROKER}" if is_here else ""
-            yield _build_finding(where, error.problem.what, f"{error.problem.remedy}{trial}")
-
-
-def _list_source_findings(config: Config, name: str) -> list[Finding]:
+def _list_source_findings(config: Config, name: str, *, asks_kafka: bool) -> list[Finding]:
     from producer.checks.preflight import check_source
 
-    return check_source(config, name)
+    return check_source(config, name, asks_kafka=asks_kafka)
 
 
 def _yield_table_findings(

@@ -18,13 +18,14 @@ from rowlock.views.topic_settings import TopicSettings
 from schemas.config.model import Config
 from schemas.errors import ServerConnectError
 from schemas.findings import Finding
+from schemas.io.server_errors import is_access_denied
 
 
 def measure_headroom(config: Config) -> tuple[list[Backlog], list[Finding]]:
     """Return the log of each source and the topic of each unit, even without a backlog, and the findings
     about them.
 
-    Returns nothing if Kafka does not answer, which is a finding already.
+    Returns nothing if Kafka does not answer, which is a finding already (see `list_short_logs`).
     """
     try:
         seen = _read_status(config)
@@ -38,6 +39,18 @@ def measure_headroom(config: Config) -> tuple[list[Backlog], list[Finding]]:
     ]
 
 
+def list_short_logs(config: Config) -> list[Finding]:
+    """Return the warnings about logs of sources that an ordinary outage may outlast.
+
+    This needs no Kafka, without which the backlogs are not known.
+    """
+    names = [name for name, each in config.sources.items() if each.events != "debezium"]
+    read = [each for name in names for each in _yield_source_backlog(config, name, 0.0, None)]
+    backlogs = [each for each in read if isinstance(each, Backlog)]
+    found = [each for each in read if isinstance(each, Finding)]
+    return found + [warning for each in backlogs for warning in each.list_short_warnings()]
+
+
 def _read_status(config: Config) -> Status:
     reader = StatusReader(config, finds_lost_sources=False)  # `check` finds them itself
     try:
@@ -48,18 +61,21 @@ def _read_status(config: Config) -> Status:
 
 def _yield_source_backlogs(config: Config, seen: Status) -> Iterator[Backlog | Finding]:
     for source in seen.sources:
-        if source.state in ("external", "finished"):
-            continue
-        try:
-            yield measure_source_backlog(
-                config.sources[source.name], source.name, source.lag_seconds or 0.0, source.position
-            )
-        except CommandError as error:
-            if isinstance(error.__cause__, ServerConnectError):
-                continue  # it does not answer, which is a finding already
-            yield build_unknown_headroom_finding(
-                f"source {source.name}", error.problem.what, error.problem.action
-            )
+        if source.state not in ("external", "finished"):
+            yield from _yield_source_backlog(config, source.name, source.lag_seconds or 0.0, source.position)
+
+
+def _yield_source_backlog(
+    config: Config, name: str, lag_s: float, position: str | None
+) -> Iterator[Backlog | Finding]:
+    """Yield the backlog of a source's capture, or a warning if its retention is not known. Nothing if the
+    source does not answer, or refuses to show its log: that is an error of the source's check.
+    """
+    try:
+        yield measure_source_backlog(config.sources[name], name, lag_s, position)
+    except CommandError as error:
+        if not (isinstance(error.__cause__, ServerConnectError) or is_access_denied(error.__cause__)):
+            yield build_unknown_headroom_finding(f"source {name}", error.problem.what, error.problem.action)
 
 
 def _list_unit_backlogs(config: Config, seen: Status) -> list[Backlog | Finding]:

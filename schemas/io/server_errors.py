@@ -90,10 +90,15 @@ def explain_anonymous_user(message: str) -> str:
     )
 
 
+def is_access_denied(error: BaseException | None) -> bool:
+    """Return whether a MySQL or MariaDB server refuses a statement because its user lacks a right."""
+    return error is not None and bool(error.args) and error.args[0] in _DENIED
+
+
 def choose_mysql_remedy(error: Exception) -> str:
     """Return what a person should do about an error of a source's catalog."""
     code = error.args[0] if error.args else 0
-    if code in _DENIED:
+    if is_access_denied(error):
         return "`rowlock check` prints the GRANT that is missing (see `rowlock docs source-setup`)"
     if code in _LOST:
         return "see whether the server still runs, and try again"

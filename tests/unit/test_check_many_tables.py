@@ -16,6 +16,7 @@ from producer.sources.protocols import SourceCheckResult
 from rowlock.inspect import check
 from rowlock.inspect.checks.flows import TableFlow, list_flows
 from schemas.config.model import load_config
+from schemas.findings import Finding
 from tests.kits.apply import account_table
 from tests.kits.running import write_config
 
@@ -67,3 +68,18 @@ def test_more_tables_than_were_measured_are_a_warning(
     found = check_source(load_config(write_config(tmp_path, **CONFIG)), "b")
     assert [(each.level, each.place) for each in found] == [("warning", "source b")] * warnings
     assert all("2,001 tables are selected" in each.message for each in found)
+
+
+@pytest.mark.parametrize(("asks_kafka", "options"), [(False, {}), (True, {"message.max.bytes": "1"})])
+def test_all_of_a_source_is_reported_if_kafka_cannot_be_asked(
+    asks_kafka: bool, options: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lacks = Finding("error", "source b", "user u lacks BINLOG MONITOR", "GRANT BINLOG MONITOR ON …")
+    server = SourceCheckResult([lacks], [("m", "acct")])
+    source: Any = SimpleNamespace(check_source=lambda: server, close=lambda: None)
+    monkeypatch.setattr(preflight, "load_source_database", lambda *_: source)
+    monkeypatch.setattr(preflight, "_on_kafka", lambda *_: pytest.fail("Kafka was asked"))
+    kafka = {"bootstrap": "h:1", "options": options}
+    config = load_config(write_config(tmp_path, **{**CONFIG, "kafka": kafka}))
+    found = check_source(config, "b", asks_kafka=asks_kafka)
+    assert [each.place for each in found] == [*(["kafka.options"] if options else []), "source b"]

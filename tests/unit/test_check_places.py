@@ -9,6 +9,8 @@ import pytest
 
 from rowlock.errors import CommandError
 from rowlock.inspect import check
+from rowlock.inspect.checks import kafka_check
+from rowlock.inspect.checks.kafka_check import ask_kafka
 from rowlock.views.kafka import KafkaView
 from schemas.config.model import Config, load_config
 from tests.kits.listening import http, listening
@@ -53,8 +55,9 @@ def test_a_folder_that_cannot_be_written_is_a_finding(tmp_path: Path, below: str
 def test_another_server_at_kafka_s_port_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rowlock.views.kafka.KAFKA_VIEW_TIMEOUT_S", 1.0)
     with listening(http) as port:
-        (found,) = check._yield_kafka_findings(config(tmp_path, tmp_path, port), [])
-    assert f"at 127.0.0.1:{port} answers an HTTP server, not a Kafka broker" in found.message
+        _, found = ask_kafka(config(tmp_path, tmp_path, port).kafka)
+    assert found is not None
+    assert f"at 127.0.0.1:{port} answers an HTTP server, not a Kafka broker" in found.what
 
 
 @pytest.mark.parametrize(
@@ -66,11 +69,12 @@ def test_trial_broker_is_named_only_where_the_broker_would_be_on_this_machine(
     def refuse(_: object) -> KafkaView:
         raise CommandError("Kafka does not answer", "start the broker")
 
-    monkeypatch.setattr(check, "KafkaView", refuse)
-    monkeypatch.setattr(check, "explain_wrong_service", lambda *_: None)
+    monkeypatch.setattr(kafka_check, "KafkaView", refuse)
+    monkeypatch.setattr(kafka_check, "explain_wrong_service", lambda *_: None)
     config(tmp_path, tmp_path)
     file = tmp_path / "c.yaml"
     file.write_text(file.read_text().replace('bootstrap: "127.0.0.1:1"', f'bootstrap: "{bootstrap}"'))
-    (found,) = check._yield_kafka_findings(load_config(file), [])
+    _, found = ask_kafka(load_config(file).kafka)
+    assert found is not None
     assert found.remedy.startswith("start the broker")
     assert ("`python -m deploy.embedded up --kafka --keep broker`" in found.remedy) is is_here

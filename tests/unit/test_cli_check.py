@@ -17,11 +17,14 @@ from consumer.tables.stored import StoredDefinition
 from consumer.targets.checks.table_facts import TableFacts
 from rowlock.errors import CommandError
 from rowlock.inspect import check
-from rowlock.inspect.checks import debezium_check
+from rowlock.inspect.checks import debezium_check, kafka_check
+from rowlock.inspect.checks.kafka_check import KafkaAnswer
+from rowlock.inspect.scopes import FindingScope
 from rowlock.views.source import SelectedTables
 from schemas.config.model import load_config
 from schemas.errors import ServerConnectError
 from schemas.findings import Finding
+from schemas.problems import Problem
 from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.table.names import EXACT
 from tests.kits.apply import account_table
@@ -57,15 +60,14 @@ class Judge:
             "yield_coordination_findings",
             "check_session",
         ):
-            monkeypatch.setattr(check, name, lambda *_: [])
+            monkeypatch.setattr(check, name, lambda *_, **__: [])
         self.topics: list[str] | None = None
-        monkeypatch.setattr(check, "_yield_kafka_findings", self._note_topics)
+        monkeypatch.setattr(check, "ask_kafka", self._answer_for_kafka)
         monkeypatch.setattr(check, "read_selected_tables", lambda *_: SelectedTables(self.at_source, {}))
         monkeypatch.setattr(check, "open_target", lambda *_, **__: self._session())
 
-    def _note_topics(self, _: object, topics: list[str]) -> list[Finding]:
-        topics += self.units if self.topics is None else self.topics
-        return []
+    def _answer_for_kafka(self, _: object) -> KafkaAnswer:
+        return KafkaAnswer(tuple(self.units if self.topics is None else self.topics))
 
     def _session(self) -> Any:
         tables = {(table.db, table.name): table for table in self.at_target}
@@ -219,7 +221,7 @@ class OfDebezium:
         self.cascades: list[str] = []
         monkeypatch.setattr(debezium_check, "list_cascading_foreign_keys", lambda *_: self.cascades)
         monkeypatch.setattr(
-            check, "_list_source_findings", lambda *_: pytest.fail("capture has nothing to say of it")
+            check, "_list_source_findings", lambda *_, **__: pytest.fail("capture has nothing to say of it")
         )
         view = SimpleNamespace(count_partitions=lambda: self.topics, close=lambda: None)
         monkeypatch.setattr(debezium_check, "KafkaView", lambda _: view)
@@ -369,10 +371,39 @@ def test_nothing_is_missing_in_kafka_before_the_first_start(judge: Judge) -> Non
 def test_check_closes_its_connection_to_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[bool] = []
     view = SimpleNamespace(list_topics=dict, close=lambda: closed.append(True))
-    monkeypatch.setattr(check, "KafkaView", lambda _: view)
-    config: Any = SimpleNamespace(kafka=None)
-    assert list(check._yield_kafka_findings(config, [])) == []
+    monkeypatch.setattr(kafka_check, "KafkaView", lambda _: view)
+    kafka: Any = None
+    assert kafka_check.ask_kafka(kafka) == KafkaAnswer()
     assert closed == [True]
+
+
+def test_a_source_is_checked_while_kafka_does_not_answer(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacks = Finding("error", "source b1", "user u lacks BINLOG MONITOR", "GRANT BINLOG MONITOR ON …")
+    asked: list[bool] = []
+
+    def list_source_findings(*_: object, asks_kafka: bool) -> list[Finding]:
+        asked.append(asks_kafka)
+        return [lacks]
+
+    silent = Problem("Kafka at h:1 does not answer", "start the broker")
+    monkeypatch.setattr(check, "ask_kafka", lambda _: KafkaAnswer(problem=silent))
+    monkeypatch.setattr(check, "_list_source_findings", list_source_findings)
+    found = judge()
+    assert [each.message for each in found] == [silent.what, lacks.message]
+    assert asked == [False]
+
+
+def test_kafka_is_not_asked_again_if_it_is_known_not_to_answer(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    judge()
+    monkeypatch.setattr(check, "ask_kafka", lambda _: pytest.fail("it was asked"))
+    silent = Problem("Kafka at h:1 does not answer", "start the broker")
+    (found,) = check.list_scoped_findings(load_config(tmp_path / "c.yaml"), silent)
+    assert found.scope is FindingScope.KAFKA
+    assert (found.finding.message, found.finding.remedy) == (silent.what, silent.remedy)
 
 
 def test_what_does_not_answer_has_its_remedy_apart_from_what_was_seen(tmp_path: Path) -> None:
@@ -380,8 +411,8 @@ def test_what_does_not_answer_has_its_remedy_apart_from_what_was_seen(tmp_path: 
         CONFIG.format(type_="mysql", from_="*.*", create="true", policy="lenient")
     )
     found = check.list_findings(load_config(file, {}))
-    messages = [each.message for each in found]
-    assert [sum(part in each for each in messages) for part in ("Kafka at", "source b1", "target hq")] == [
+    texts = [f"{each.place}: {each.message}" for each in found]
+    assert [sum(part in each for each in texts) for part in ("Kafka at", "source b1", "target hq")] == [
         1,
         1,
         1,

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from msgspec import structs
+from pymysql.err import OperationalError
 from rich.console import Console
 
 from consumer.ordering.model import LaneProgress, QuarantineEntry, UnitState
@@ -829,6 +830,25 @@ def test_check_tells_the_headroom_of_all_that_is_captured_and_applied(config: Co
     assert "kept for 60.0 minutes only (retention.ms)" in age
     assert "cut to 1.0 GiB (retention.bytes), however much of it pipeline p has not applied" in size
     assert topic.as_dict()["headroom_seconds"] == 3600.0
+
+
+def test_a_log_that_is_kept_too_briefly_is_found_without_kafka(config: Config, read: Any) -> None:
+    brief = RetentionLimits(60.0, "expire_logs_days")
+    read(Seen([lane(0, 9)], log=RetainedLog(brief, (("f.000003", 600),))))
+    (warning,) = of_check.list_short_logs(config)
+    assert (warning.place, warning.level) == ("source b1", "warning")
+    assert "its log is kept for 60 s only (expire_logs_days)" in warning.message
+    read(Seen([lane(0, 9)], log=None))
+    assert ["is not known" in each.message for each in of_check.list_short_logs(config)] == [True]
+
+
+def test_a_right_that_the_check_of_the_source_names_is_not_named_again(config: Config, read: Any) -> None:
+    denied = OperationalError(
+        1227, "Access denied; you need (at least one of) the BINLOG MONITOR privilege(s)"
+    )
+    read(Seen([lane(0, 9)], log=None, log_fails=denied))
+    assert of_check.list_short_logs(config) == []
+    assert [each.place for each in of_check.measure_headroom(config)[1]] == []
 
 
 def test_check_says_what_it_cannot_tell(config: Config, read: Any) -> None:
