@@ -24,6 +24,7 @@ from producer.tables import TableName
 from schemas.config.model import Config
 from schemas.errors import EnvelopeError
 from schemas.findings import Finding, build_error_finding
+from schemas.io.server_errors import is_access_denied
 from schemas.table.names import format_table_text
 from schemas.wire.copies import copy_topic
 from schemas.wire.records import StoredPosition, format_position_topic, format_watermark_topic
@@ -48,7 +49,8 @@ def check_source(config: Config, name: str, *, asks_kafka: bool = True) -> list[
             return found
         found += _judge_count(name, len(tables))
         if asks_kafka and not wrong_options:
-            found += _on_kafka(config, name, source, tables)
+            has_rights = not any(each.level == "error" and each.remedy.startswith("GRANT ") for each in found)
+            found += _on_kafka(config, name, source, tables, has_rights=has_rights)
         return found
     finally:
         source.close()
@@ -82,19 +84,40 @@ def _judge_count(name: str, tables: int) -> list[Finding]:
     return [Finding("warning", f"source {name}", seen, remedy)]
 
 
-def _on_kafka(config: Config, name: str, source: SourceDatabase, tables: list[TableName]) -> list[Finding]:
+def _on_kafka(
+    config: Config, name: str, source: SourceDatabase, tables: list[TableName], *, has_rights: bool
+) -> list[Finding]:
+    """Return what is wrong with the topics and the stored position.
+
+    `has_rights`: False: findings already name a right that the source's user lacks.
+    """
     kafka = config.kafka
     try:
         topics, store = SourceTopics(kafka), PositionStore(format_position_topic(kafka.prefix, name))
         partitions = topics.count_partitions()
         _judge_own(topics, partitions, kafka.prefix, name)
         stored = _load_stored_position(config, store) if store.topic in partitions else None
-        if stored is not None:
-            source.resume_log(stored)
+        found = [] if stored is None else _judge_log(name, source, stored, has_rights=has_rights)
         names = names_now(config, name, partitions, stored)
-        return _judge_topics(name, {names.assign_name(table): table for table in tables}, topics, partitions)
+        expected = {names.assign_name(table): table for table in tables}
+        return [*found, *_judge_topics(name, expected, topics, partitions)]
     except (CaptureError, EnvelopeError) as error:
         return [build_error_finding(f"source {name}", error.problem)]
+
+
+def _judge_log(
+    name: str, source: SourceDatabase, stored: StoredPosition, *, has_rights: bool
+) -> list[Finding]:
+    """Return why capture cannot continue the log at its position.
+
+    That the server does not show its log is no finding of its own if the missing right is one already.
+    """
+    try:
+        source.resume_log(stored)
+    except CaptureError as error:
+        is_reported = is_access_denied(error.__cause__) and not has_rights
+        return [] if is_reported else [build_error_finding(f"source {name}", error.problem)]
+    return []
 
 
 def _judge_own(topics: SourceTopics, partitions: Mapping[str, int], prefix: str, name: str) -> None:

@@ -18,9 +18,10 @@ from schemas.config.model import SourceConfig
 from schemas.errors import SchemaError, TableNotFoundError
 from schemas.findings import add_exclusion
 from schemas.io.certificates import read_peer_expiry
+from schemas.io.mysql_accounts import format_account
 from schemas.io.mysql_catalog import list_tables, read_name_rules, read_tables
 from schemas.io.mysql_connection import connect_source
-from schemas.io.server_errors import choose_mysql_remedy, format_mysql_error
+from schemas.io.server_errors import choose_mysql_remedy, format_mysql_error, is_access_denied
 from schemas.problems import Problem
 from schemas.table.model import Table
 from schemas.table.names import format_table_text
@@ -91,22 +92,32 @@ def read_log_end(source: SourceConfig, name: str) -> tuple[int, int]:
     """Return (number of the current log file, its end). Raises CommandError."""
     import pymysql
 
-    refusals = []
+    refusals = list[pymysql.MySQLError]()
     with source_connection(source, name) as conn, conn.cursor() as cursor:
         for statement in _LOG_END:
             try:
                 cursor.execute(statement)
             except pymysql.MySQLError as error:
-                refusals.append(str(error.args[-1]))
+                refusals.append(error)
                 continue
             row = cursor.fetchone()
             if row:
                 return parse_binlog_file_number(str(row[0])), int(row[1])
-    seen = "; ".join(refusals) or "the server has no binary log"
-    raise CommandError(
-        f"source {name}: its log position cannot be read: {seen}",
-        f"switch log_bin on, and GRANT REPLICATION CLIENT (MariaDB: BINLOG MONITOR) ON *.* to {source.user}",
-    )
+        denied = [each for each in refusals if is_access_denied(each)]
+        seen = "; ".join(map(format_mysql_error, denied or refusals)) or "the server has no binary log"
+        remedy = _build_log_grant(source, conn) if denied else "switch log_bin on"
+        raise CommandError(f"source {name}: its log position cannot be read: {seen}", remedy)
+
+
+def _build_log_grant(source: SourceConfig, conn: Connection[Any]) -> str:
+    """Return the GRANT of the right to read which log files there are, as this server knows it."""
+    from producer.sources.catalog import get_flavour
+
+    with conn.cursor() as cursor:
+        cursor.execute("SELECT CURRENT_USER()")
+        [(account,)] = cursor.fetchall()
+    user, _, host = str(account).rpartition("@")
+    return f"GRANT {get_flavour(source).rights.status} ON *.* TO {format_account(user, host)};"
 
 
 class RetainedLog(NamedTuple):
@@ -140,10 +151,9 @@ def read_source_log(source: SourceConfig, name: str) -> RetainedLog:
             cursor.execute("SHOW BINARY LOGS")
             files = tuple((str(row[0]), int(row[1])) for row in cursor.fetchall())
         except pymysql.MySQLError as error:
-            raise CommandError(
-                f"source {name}: how long it keeps its log cannot be read: {error.args[-1]}",
-                f"GRANT REPLICATION CLIENT (MariaDB: BINLOG MONITOR) ON *.* to {source.user}",
-            ) from error
+            remedy = _build_log_grant(source, conn) if is_access_denied(error) else choose_mysql_remedy(error)
+            what = f"source {name}: how long it keeps its log cannot be read: {format_mysql_error(error)}"
+            raise CommandError(what, remedy) from error
     return RetainedLog(log_kept(variables), files)
 
 

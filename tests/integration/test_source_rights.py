@@ -13,10 +13,15 @@ import pytest
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL
 from producer.checks.binlog_server import check_binlog_server
-from producer.sources.catalog import Catalog, open_catalog
+from producer.sources.catalog import Catalog, get_flavour, open_catalog
 from producer.sources.server_state import ServerState
 from producer.sources.source_objects import SourceObjects, read_objects
-from schemas.config.model import SourceConfig
+from rowlock.errors import CommandError
+from rowlock.inspect.check import list_scoped_findings
+from rowlock.inspect.headroom import list_short_logs, measure_headroom
+from rowlock.inspect.scopes import is_kafka_unreachable
+from rowlock.views.source import read_log_end, read_source_log
+from schemas.config.model import Config, SourceConfig, load_config
 from schemas.findings import Finding
 from schemas.io.mysql_foreign_keys import read_foreign_keys
 from tests.kits.capture import events, running, source, source_findings, watermarks, write_config
@@ -101,6 +106,43 @@ def test_the_documented_user_lacks_nothing(kafka: Kafka, bank: Bank, tmp_path: P
         bank.run("INSERT INTO {db}.acct VALUES (1, 'a')")
         until(lambda: [w for w in watermarks(kafka.bootstrap, bank.db, "s") if w.events], "the row")
         assert unit.stop() == 0, unit.output()
+
+
+def list_lacking(config: Config) -> list[Finding]:
+    """Return what `check` finds about rights that the source's user lacks, but not the optional ones."""
+    scoped = list_scoped_findings(config)
+    headroom = list_short_logs(config) if is_kafka_unreachable(scoped) else measure_headroom(config)[1]
+    found = [*dict.fromkeys(each.finding for each in scoped), *headroom]
+    mine = [each for each in found if each.place.startswith("source s")]
+    return [each for each in mine if each.level == "error" or "denied" in each.message]
+
+
+@pytest.mark.parametrize("right", ["the log", "REPLICATION SLAVE"])
+def test_a_missing_right_is_one_finding_with_a_statement_that_the_server_executes(
+    kafka: Kafka, bank: Bank, tmp_path: Path, right: str
+) -> None:
+    bank.run("CREATE TABLE {db}.acct (id INT PRIMARY KEY, name VARCHAR(20))")
+    file = write_config(tmp_path, kafka.bootstrap, bank.db, {"s": bank.settings()})
+    with running(file, "s") as unit:
+        until(lambda: watermarks(kafka.bootstrap, bank.db, "s"), "the start")
+        assert unit.stop() == 0, unit.output()
+    config = load_config(file, {})
+    without_kafka = load_config(file, {}, changes={("kafka", "bootstrap"): "127.0.0.1:1"})
+    assert list_lacking(config) == []
+    name = get_flavour(config.sources["s"]).rights.status if right == "the log" else right
+    bank.run(f"REVOKE {name} ON *.* FROM '{bank.user}'@'%'")
+    [found] = list_lacking(config)
+    assert list_lacking(without_kafka) == [found]
+    assert found.message == f"user {bank.user} lacks {name}"
+    if right == "the log":
+        for read in (read_log_end, read_source_log):
+            with pytest.raises(CommandError) as refused:
+                read(config.sources["s"], "s")
+            assert refused.value.problem.action == found.remedy
+    bank.run(found.remedy)
+    assert list_lacking(config) == []
+    assert read_log_end(config.sources["s"], "s")[1] > 0
+    assert read_source_log(config.sources["s"], "s").files
 
 
 def test_foreign_keys_are_seen_with_select_alone(bank: Bank) -> None:

@@ -64,7 +64,7 @@ def test_more_tables_than_were_measured_are_a_warning(
     names = [(f"m{number}", "acct") for number in range(MEASURED_TABLES + more)]
     source: Any = SimpleNamespace(check_source=lambda: SourceCheckResult([], names), close=lambda: None)
     monkeypatch.setattr(preflight, "load_source_database", lambda *_: source)
-    monkeypatch.setattr(preflight, "_on_kafka", lambda *_: [])
+    monkeypatch.setattr(preflight, "_on_kafka", lambda *_, **__: [])
     found = check_source(load_config(write_config(tmp_path, **CONFIG)), "b")
     assert [(each.level, each.place) for each in found] == [("warning", "source b")] * warnings
     assert all("2,001 tables are selected" in each.message for each in found)
@@ -78,7 +78,7 @@ def test_all_of_a_source_is_reported_if_kafka_cannot_be_asked(
     server = SourceCheckResult([lacks], [("m", "acct")])
     source: Any = SimpleNamespace(check_source=lambda: server, close=lambda: None)
     monkeypatch.setattr(preflight, "load_source_database", lambda *_: source)
-    monkeypatch.setattr(preflight, "_on_kafka", lambda *_: pytest.fail("Kafka was asked"))
+    monkeypatch.setattr(preflight, "_on_kafka", lambda *_, **__: pytest.fail("Kafka was asked"))
     kafka = {"bootstrap": "h:1", "options": options}
     config = load_config(write_config(tmp_path, **{**CONFIG, "kafka": kafka}))
     found = check_source(config, "b", asks_kafka=asks_kafka)

@@ -24,6 +24,7 @@ from producer.sources.binlog.log_stream import LogStream, NoEventError, open_str
 from producer.sources.catalog import Catalog
 from producer.sources.changes import LogFile, LogStart, TimedEnd
 from producer.start.positions import check_gtids, check_log, require_recorded_server
+from schemas.io.server_errors import is_access_denied
 from schemas.wire.records import LogProof, StoredPosition
 
 _log = structlog.get_logger("capture")
@@ -141,8 +142,8 @@ class ProvenLog:
             stream.require_proven_event(proof)
         except SourceRefusedError as error:
             stream.close()
-            if error.__cause__ is None:
-                raise  # the message is complete
+            if error.__cause__ is None or is_access_denied(error.__cause__):
+                raise  # the message is complete, or shows nothing about the log
             if _NO_FILE in str(error).lower():
                 raise _FilePurgedError.from_problem(error.problem) from error
             raise build_other_history_error(

@@ -11,7 +11,7 @@ from schemas.findings import Finding
 _COMMENT = "-- "
 _STATEMENT = re.compile(r"(?:GRANT|SET|ALTER|CREATE) ")
 _UP_TO_SEMICOLON = re.compile(r"""((?:[^;'"`]|'[^']*'|"[^"]*"|`[^`]*`)+)(?:;|\Z)""")
-_ADVICE = ("…", ", or exclude ", " (MariaDB: ")
+_ADVICE = ("…", ", or exclude ")
 """Texts that only advice has, not a statement to run as it is."""
 _RESTART = "restart it"
 """A text of the remedies that begin in the server's configuration."""
