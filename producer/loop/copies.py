@@ -6,6 +6,7 @@ The rules are in producer/copies, the order of the steps in docs/adr/0025.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import structlog
@@ -25,7 +26,7 @@ from producer.sources.changes import Barrier, LogMoment
 from producer.start.started import StartedCapture
 from producer.start.table_topics import TableTopics
 from producer.tables import TableName, format_table_name
-from schemas.findings import format_copy_remedy
+from schemas.findings import add_exclusion, format_copy_remedy
 from schemas.io.mysql_catalog import describe_missing_table
 from schemas.problems import Problem
 from schemas.table.model import Table
@@ -224,7 +225,9 @@ class TableCopies:
         if proof is None:
             return False
         if proof.table is None:
-            self._refuse_copy(name, proof.problem or describe_missing_table(name), moment)
+            problem = proof.problem or describe_missing_table(name)
+            problem = dataclasses.replace(problem, remedy=add_exclusion(problem.remedy, *name))
+            self._refuse_copy(name, problem, moment)
             return False
         return self._begin_or_refuse(state, proof.table, moment, file, pos)
 

@@ -25,7 +25,7 @@ from rowlock.commands.tables import (
     make_console,
     make_table,
 )
-from rowlock.coordinator.leader_client import LeaderClient
+from rowlock.coordinator.leader_client import COPY_REQUEST_TIMEOUT_S, LeaderClient
 from rowlock.coordinator.units import list_apply_units
 from rowlock.errors import CommandError
 from rowlock.inspect.observed.unit_goals import UnitGoals, wait_for_goals
@@ -34,7 +34,7 @@ from rowlock.views.kafka import KafkaView
 from rowlock.views.server_versions import yield_unsupported_servers
 from schemas.clock import read_clock_ms
 from schemas.config.model import Config, load_config
-from schemas.patience import AdaptiveTimeout
+from schemas.patience import AdaptiveTimeout, scale_timeout
 from schemas.table.names import find_meant_tables
 from schemas.table.patterns import is_selected_by_patterns
 
@@ -57,7 +57,8 @@ def post_copy_request(
         _require_supported(config, str(body["table"]), body.get("source"))
     with LeaderClient.from_config(config) as leader:
         post = leader.post_new if what == "rate" else leader.post
-        taken = post(f"/v1/copies/{what}".rstrip("/"), body)
+        timeout = scale_timeout(COPY_REQUEST_TIMEOUT_S)
+        taken = post(f"/v1/copies/{what}".rstrip("/"), body, timeout=timeout)
     rate = body.get("max_rows_per_second")
     outcome = {
         "": "is copied again: `rowlock copy` shows the progress, and a refusal",

@@ -31,6 +31,8 @@ UNHEARD_S = 6.0
 """Seconds to wait while no coordinator answers in any way, because they may be starting."""
 LEADER_RETRY_S = 0.3
 LEADER_REQUEST_TIMEOUT_S = 10.0
+COPY_REQUEST_TIMEOUT_S = 30.0
+"""The leader asks the source whether it has the table."""
 RELOAD_REQUEST_TIMEOUT_S = 90.0
 """Seconds that a reload may take: the leader asks sources and targets, and agents have half a minute to
 answer.
@@ -136,8 +138,8 @@ class LeaderClient:
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Json:
         return self._send_request("GET", path, params=params)
 
-    def post(self, path: str, body: Json | None = None) -> Json:
-        return self._send_request("POST", path, json=body)
+    def post(self, path: str, body: Json | None = None, **how: Any) -> Json:
+        return self._send_request("POST", path, json=body, **how)
 
     def post_new(self, path: str, body: Json | None = None, **how: Any) -> Json:
         """Post to a path that earlier releases do not have. A coordinator of another system must refuse

@@ -63,6 +63,7 @@ from rowlock.inspect.checks.unit_definitions import (
     map_unit_definitions,
     yield_unfollowed_change_findings,
 )
+from rowlock.inspect.missing_tables import map_missing_findings
 from rowlock.inspect.scopes import FindingScope, ScopedFinding, attach_scope, attach_source_scopes
 from rowlock.views.source import read_selected_tables, read_source_expiry
 from rowlock.views.target import explain_wrong_target, read_unit_definitions
@@ -113,11 +114,24 @@ def list_scoped_findings(config: Config, unreached: Problem | None = None) -> li
         read_expiry = partial(read_source_expiry, config.sources[name], name)
         findings += yield_server_findings(config, ("sources", name), config.sources[name].tls, read_expiry)
         found += attach_source_scopes(name, findings)
+    flows = list_flows(config, tables)
+    found += _yield_missing_tables(config, flows) if has_kafka else ()
     applied: list[tuple[str, str]] = []
-    found += _yield_target_findings(config, list_flows(config, tables), tables, applied)
+    found += _yield_target_findings(config, flows, tables, applied)
     for name in config.sources if has_kafka else ():
         found += attach_source_scopes(name, yield_emptied_kafka_findings(config, name, topics, applied))
     return found
+
+
+def _yield_missing_tables(config: Config, flows: list[TableFlow]) -> Iterator[ScopedFinding]:
+    """Yield the findings about tables that are followed and that their sources lack."""
+    try:
+        for name, findings in map_missing_findings(config, flows).items():
+            yield from attach_source_scopes(name, findings)
+    except CommandError as error:
+        place, problem = config.find_line("kafka", "bootstrap"), error.problem
+        unknown = Finding("warning", place, problem.what, problem.action)
+        yield ScopedFinding(unknown, FindingScope.KAFKA)
 
 
 def _build_finding(place: str, message: str, remedy: str = "") -> Finding:

@@ -1,21 +1,41 @@
-"""The tables that targets have rows of although the source has the table no longer: `verify` names them."""
+"""The tables that targets have rows of although the source has the table no longer: `verify` and `check` name
+them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+import contextlib
+from collections.abc import Collection, Iterable
 from contextlib import closing
+from dataclasses import dataclass
 
 from consumer.slots.pipeline import build_pipeline_routes
 from consumer.tables.router import resolve_route
 from rowlock.coordinator.units import ApplyUnitName, list_apply_units, list_sources_to_capture
-from rowlock.inspect.copied_table import read_present_tables
+from rowlock.errors import CommandError
+from rowlock.inspect.checks.flows import TableFlow
+from rowlock.inspect.copied_table import explain_missing_table, read_present_tables
 from rowlock.inspect.pairs import TablePair
 from rowlock.views.kafka import KafkaView
 from schemas.config.model import Config
+from schemas.findings import Finding
 from schemas.problems import Problem
 from schemas.table.model import Table, UniqueIndex
 from schemas.table.names import TableName, format_table_text
 from schemas.wire.records import TableStop, Watermark
+
+
+@dataclass(frozen=True, slots=True)
+class _FollowedTable:
+    """A table with a topic that a pipeline applies."""
+
+    unit: ApplyUnitName
+    name: TableName
+    stop: TableStop | None
+
+    @property
+    def problem(self) -> Problem:
+        return explain_missing_table(self.unit.source, self.name, self.stop)
 
 
 def list_missing_pairs(
@@ -26,64 +46,77 @@ def list_missing_pairs(
 
     Raises CommandError if Kafka or a source does not answer.
     """
-    known = {(pair.pipeline, pair.source, pair.table.db, pair.table.name) for pair in found}
     names = set(pipelines)
+    followed = [
+        each
+        for each in _list_followed(config, found)
+        if each.unit.pipeline in names and chosen in (None, each.name)
+    ]
+    sources = sorted({each.unit.source for each in followed})
+    missing = [each for name in sources for each in _select_missing(config, name, followed)]
+    return [pair for each in missing if (pair := _build_pair(config, each)) is not None]
+
+
+def map_missing_findings(config: Config, found: Collection[TableFlow]) -> dict[str, list[Finding]]:
+    """Return source → a warning for each table with a topic that is not in `found` because its source lacks
+    it.
+
+    A source that does not answer is left out, which is a finding already. Raises CommandError if Kafka does
+    not answer.
+    """
+    followed = _list_followed(config, found)
+    warnings: dict[str, list[Finding]] = {}
+    for source in sorted({each.unit.source for each in followed}):
+        with contextlib.suppress(CommandError):
+            missing = _select_missing(config, source, followed)
+            built = map(_build_warning, missing)
+            warnings[source] = list(dict.fromkeys(built))  # several pipelines may apply a table
+    return warnings
+
+
+def _build_warning(followed: _FollowedTable) -> Finding:
+    place = f"source {followed.unit.source}, table {format_table_text(*followed.name)}"
+    return Finding("warning", place, followed.problem.what, followed.problem.action)
+
+
+def _list_followed(config: Config, found: Collection[TablePair | TableFlow]) -> list[_FollowedTable]:
+    """Return the tables that pipelines apply, without those in `found`."""
+    known = {(each.pipeline, each.source, each.table.db, each.table.name) for each in found}
     with closing(KafkaView(config.kafka)) as kafka:
         topics = kafka.list_topics()
         assigned = kafka.read_topic_tables(list_sources_to_capture(config), topics)
         left = [
             (unit, unit.table)
             for unit in list_apply_units(config, topics, assigned)
-            if unit.pipeline in names
-            and unit.table is not None
-            and chosen in (None, unit.table)
-            and (unit.pipeline, unit.source, *unit.table) not in known
+            if unit.table is not None and (unit.pipeline, unit.source, *unit.table) not in known
         ]
-        sources = sorted({unit.source for unit, _ in left})
-        stops = {name: _list_stops(kafka.read_watermark(name)) for name in sources}
-    present = {name: _SourceTables(config, name) for name in sources}
-    missing = [(unit, table) for unit, table in left if not present[unit.source].has_table(table)]
+        stops = {name: _list_stops(kafka.read_watermark(name)) for name in {unit.source for unit, _ in left}}
     return [
-        pair
-        for unit, table in missing
-        for pair in _yield_pair(config, unit, table, stops[unit.source].get(format_table_text(*table)))
+        _FollowedTable(unit, table, stops[unit.source].get(format_table_text(*table))) for unit, table in left
     ]
-
-
-class _SourceTables:
-    """The tables that a source has now, as its user sees them."""
-
-    def __init__(self, config: Config, source: str) -> None:
-        tables, self._rules = read_present_tables(config.sources[source], source)
-        self._tables = {self._rules.normalize_table(each) for each in tables}
-
-    def has_table(self, table: TableName) -> bool:
-        """Return whether the source has the table, in its own spelling or as it compares names."""
-        return self._rules.normalize_table(table) in self._tables
 
 
 def _list_stops(read: tuple[int, Watermark] | None) -> dict[str, TableStop]:
     return {} if read is None else dict(read[1].stops)
 
 
-def _yield_pair(
-    config: Config, unit: ApplyUnitName, table: TableName, stop: TableStop | None
-) -> Iterator[TablePair]:
-    """Yield the pair of a table that its source lacks, if the table has a route."""
-    options = config.pipelines[unit.pipeline]
-    routed = resolve_route(build_pipeline_routes(config, options), unit.source, *table)
+def _select_missing(config: Config, source: str, followed: Iterable[_FollowedTable]) -> list[_FollowedTable]:
+    """Return the tables of `source` that it does not have, in its own spelling or as it compares names.
+
+    Raises CommandError if it does not answer.
+    """
+    tables, rules = read_present_tables(config.sources[source], source)
+    present = {rules.normalize_table(each) for each in tables}
+    mine = [each for each in followed if each.unit.source == source]
+    return [each for each in mine if rules.normalize_table(each.name) not in present]
+
+
+def _build_pair(config: Config, followed: _FollowedTable) -> TablePair | None:
+    """Return the pair of a table that its source lacks; None: it has no route."""
+    unit, (db, table) = followed.unit, followed.name
+    routes = build_pipeline_routes(config, config.pipelines[unit.pipeline])
+    routed = resolve_route(routes, unit.source, db, table)
     if routed is None:
-        return
-    problem = _explain_missing_table(table) if stop is None else Problem(stop.reason, stop.remedy)
-    nothing = UniqueIndex(name="PRIMARY", parts=())
-    empty = Table(db=table[0], name=table[1], columns=(), key=nothing)
-    yield TablePair(unit.pipeline, unit.source, empty, unit.target, routed, str(problem))
-
-
-def _explain_missing_table(table: TableName) -> Problem:
-    name = format_table_text(*table)
-    return Problem(
-        f"the source has no table {name}, or its user may not read it, and Kafka has its rows",
-        f"GRANT SELECT on it, create it again, or take it out of the source's `tables:` "
-        f'(append "!{name}", then `rowlock reload`)',
-    )
+        return None
+    empty = Table(db=db, name=table, columns=(), key=UniqueIndex(name="PRIMARY", parts=()))
+    return TablePair(unit.pipeline, unit.source, empty, unit.target, routed, str(followed.problem))

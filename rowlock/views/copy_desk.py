@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from confluent_kafka import KafkaException
 
@@ -45,15 +45,22 @@ REQUESTED_BY_OPERATOR = "operator"
 """`CopyRequest.by` of requests that people make."""
 
 
+class ExplainUnknown(Protocol):
+    """Returns why a table can be no table of a source; None: it is one. `must_exist`: the source must have it
+    now. Raises CommandError.
+    """
+
+    def __call__(
+        self, config: Config, source: str, table: TableName, /, *, must_exist: bool
+    ) -> Problem | None: ...
+
+
 class KafkaCopyDesk:
     """Copies over the configuration's Kafka; implements
     `coordinator.server.operators.copies.CopyRequests`.
     """
 
-    def __init__(
-        self, config: Config, explain_unknown: Callable[[Config, str, TableName], Problem | None]
-    ) -> None:
-        """`explain_unknown`: returns why a table can be no table of a source; raises CommandError."""
+    def __init__(self, config: Config, explain_unknown: ExplainUnknown) -> None:
         self._config, self._explain_unknown = config, explain_unknown
 
     def use_config(self, config: Config, changed: Collection[str]) -> None:
@@ -62,13 +69,13 @@ class KafkaCopyDesk:
         self._config = config
 
     def request_copy(self, asked: CopyRequested, *, by: str) -> CopyRequestStored:
-        """Send the request. Raises CopyRefusedError for an unknown table or source, a capture that has
-        never run, or an error of Kafka.
+        """Send the request. Raises CopyRefusedError for an unknown table or source, a table that its source
+        does not have, a capture that has never run, or an error of Kafka.
         """
         del by  # the leader's events name the caller; capture only distinguishes people from programs
         db, table = parse_table_name(asked.table)
         source = self._find_source(asked, db, table)
-        self._require_table(source, (db, table))
+        self._require_table(source, (db, table), must_exist=not (asked.cancel or asked.rate_only))
         request = CopyRequest(
             id=uuid.uuid4().hex, db=db, table=table, by=REQUESTED_BY_OPERATOR, requested_ms=read_clock_ms(),
             where=asked.where, cancel=asked.cancel, max_rows_per_second=asked.max_rows_per_second,
@@ -108,10 +115,10 @@ class KafkaCopyDesk:
             )
         return having[0]
 
-    def _require_table(self, source: str, table: TableName) -> None:
+    def _require_table(self, source: str, table: TableName, *, must_exist: bool) -> None:
         """Raise CopyRefusedError for a table that does not exist: capture would drop the request silently."""
         try:
-            problem = self._explain_unknown(self._config, source, table)
+            problem = self._explain_unknown(self._config, source, table, must_exist=must_exist)
         except CommandError as error:
             raise CopyRefusedError.from_problem(error.problem) from error
         if problem is not None:

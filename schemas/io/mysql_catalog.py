@@ -216,7 +216,7 @@ def describe_missing_table(name: TableName) -> Problem:
     db, table = name
     return Problem(
         f"table {db}.{table} does not exist, or this user may not see it",
-        f"check the name, or GRANT SELECT ON `{db}`.*",
+        f"check the name, or GRANT SELECT ON `{db}`.*; after a DROP create it again, or exclude the table",
     )
 
 

@@ -15,7 +15,7 @@ from consumer.ordering.model import UnitState
 from consumer.tables.router import TableRoute, build_desired_table, resolve_route
 from consumer.tables.stored import StoredDefinition
 from consumer.targets.checks.table_facts import TableFacts
-from rowlock.errors import CommandError
+from rowlock.errors import CommandError, KafkaUnreachableError
 from rowlock.inspect import check
 from rowlock.inspect.checks import debezium_check, kafka_check
 from rowlock.inspect.checks.kafka_check import KafkaAnswer
@@ -63,6 +63,9 @@ class Judge:
             monkeypatch.setattr(check, name, lambda *_, **__: [])
         self.topics: list[str] | None = None
         monkeypatch.setattr(check, "ask_kafka", self._answer_for_kafka)
+        self.missing: dict[str, list[Finding]] = {}
+        """What `check` finds of tables that a source lacks."""
+        monkeypatch.setattr(check, "map_missing_findings", lambda *_: self.missing)
         monkeypatch.setattr(check, "read_selected_tables", lambda *_: SelectedTables(self.at_source, {}))
         monkeypatch.setattr(check, "open_target", lambda *_, **__: self._session())
 
@@ -107,6 +110,23 @@ def test_a_missing_table_is_refused_where_none_is_to_be_made(judge: Judge) -> No
     assert (finding.level, finding.place) == ("error", "target table public.acct")
     assert finding.message == "does not exist in the target"
     assert "create_tables: true" in finding.remedy
+
+
+def test_a_table_that_the_source_lacks_is_a_warning(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    dropped = Finding("warning", "source b1, table bank.old", "bank.old was dropped", "create it again")
+    judge.missing = {"b1": [dropped]}
+    assert judge() == [dropped]
+    (scoped,) = check.list_scoped_findings(load_config(tmp_path / "c.yaml"))
+    assert (scoped.scope, scoped.name) == (FindingScope.TABLE, "b1")
+
+    def fail(*_: object) -> None:
+        raise KafkaUnreachableError("Kafka does not answer any more", "start the broker")
+
+    monkeypatch.setattr(check, "map_missing_findings", fail)
+    (unknown,) = judge()
+    assert (unknown.level, unknown.message) == ("warning", "Kafka does not answer any more")
 
 
 def test_a_table_that_is_there_need_not_be_made(judge: Judge) -> None:

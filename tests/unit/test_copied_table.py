@@ -1,4 +1,4 @@
-"""Whether the table of a requested copy exists: by Kafka, then by the source."""
+"""Whether the table of a requested copy exists at the source."""
 
 from __future__ import annotations
 
@@ -14,15 +14,24 @@ from rowlock.inspect.copied_table import explain_unknown_table
 from schemas.config.model import Config, load_config
 from schemas.problems import Problem
 from schemas.table.names import NameRules, TableName
-from schemas.wire.records import Watermark
+from schemas.wire.records import TableStop, Watermark
 
 ACCT, NEW, LEFT_OUT = ("bank", "acct"), ("bank", "new"), ("bank", "a.b")
+GONE, DROPPED, CHANGED = ("bank", "gone"), ("bank", "dropped"), ("bank", "changed")
 MARK = Watermark(source="b1", gen=1, position=(0, 1, 1, 0), file="f", commit_ts_ms=1, ts_ms=1, idle=True)
+STOP = TableStop(
+    cause="dropped", at=(0, 1, 1, 0), file="f", pos=4, reason="bank.dropped was dropped: DROP TABLE dropped",
+    remedy="create it again", since_ms=1,
+)  # fmt: skip
+STOPS = {
+    "bank.dropped": STOP,
+    "bank.changed": replace(STOP, cause="rows-replaced", reason="rows replaced", remedy="copy it"),
+}
 UNREACHED = CommandError("source b1: nothing answers", "start it")
 
 
 class View:
-    """A Kafka with a topic of bank.acct and a table that capture leaves out."""
+    """A Kafka with topics of bank.acct and bank.gone, a table that capture leaves out, and stops."""
 
     def __init__(self, _: object) -> None: ...
 
@@ -33,10 +42,10 @@ class View:
 
     def read_topic_tables(self, sources: list[str], topics: list[str]) -> dict[str, TableName]:
         assert (sources, topics) == (["b1"], ["t"])
-        return {"t": ACCT}
+        return {"t": ACCT, "u": GONE}
 
     def read_watermark(self, _: str) -> tuple[int, Watermark]:
-        return 7, replace(MARK, left_out={"bank.`a.b`": "no key"})
+        return 7, replace(MARK, left_out={"bank.`a.b`": "no key"}, stops=STOPS)
 
 
 @pytest.fixture
@@ -51,26 +60,52 @@ def config(tmp_path: Path) -> Config:
 
 @pytest.fixture
 def explain(config: Config, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Problem | None]:
-    def ask(table: TableName, *, folds: bool = False, unreached: bool = False) -> Problem | None:
+    def ask(
+        table: TableName, *, folds: bool = False, unreached: bool = False, must_exist: bool = True
+    ) -> Problem | None:
         def read_present_tables(*_: object) -> tuple[list[TableName], NameRules]:
             if unreached:
                 raise UNREACHED
-            return [ACCT, NEW], NameRules(folds)
+            return [ACCT, NEW, LEFT_OUT], NameRules(folds)
 
         monkeypatch.setattr(copied_table, "KafkaView", View)
         monkeypatch.setattr(copied_table, "read_present_tables", read_present_tables)
-        return explain_unknown_table(config, "b1", table)
+        return explain_unknown_table(config, "b1", table, must_exist=must_exist)
 
     return ask
 
 
-@pytest.mark.parametrize("table", [ACCT, LEFT_OUT])
-def test_a_table_in_kafka_is_known_without_the_source(
+@pytest.mark.parametrize("table", [ACCT, LEFT_OUT, GONE, DROPPED])
+def test_the_copy_of_a_table_in_kafka_can_be_ended_without_the_source(
     config: Config, monkeypatch: pytest.MonkeyPatch, table: TableName
 ) -> None:
     monkeypatch.setattr(copied_table, "KafkaView", View)
     monkeypatch.setattr(copied_table, "read_present_tables", lambda *_: pytest.fail("it was asked"))
-    assert explain_unknown_table(config, "b1", table) is None
+    assert explain_unknown_table(config, "b1", table, must_exist=False) is None
+
+
+def test_the_copy_of_a_table_can_be_ended_under_a_name_as_the_source_compares_it(
+    explain: Callable[..., Problem | None],
+) -> None:
+    assert explain(("Bank", "GONE"), folds=True, must_exist=False) is None
+
+
+def test_a_table_in_kafka_must_be_at_the_source(explain: Callable[..., Problem | None]) -> None:
+    assert [explain(table) for table in (ACCT, LEFT_OUT)] == [None, None]
+    assert explain(DROPPED) == Problem(STOP.reason, STOP.remedy)
+    for table in (GONE, CHANGED):
+        problem = explain(table)
+        assert problem is not None
+        name = ".".join(table)
+        assert problem.what.startswith(f"source b1 has no table {name}, or its user may not read it")
+        assert "create it again" in problem.action
+        assert f'(append "!{name}", then `rowlock reload`)' in problem.action
+
+
+def test_a_table_in_kafka_is_known_if_the_source_does_not_answer(
+    explain: Callable[..., Problem | None],
+) -> None:
+    assert [explain(table, unreached=True) for table in (ACCT, GONE)] == [None, None]
 
 
 def test_a_new_table_of_the_source_is_known(explain: Callable[..., Problem | None]) -> None:

@@ -55,7 +55,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, CopyRequest]]:
 
 def test_a_request_goes_to_the_only_source_that_has_the_table(config: Config, sent: list[Any]) -> None:
     asked = CopyRequested("bank.transfer", where="id > 5", max_rows_per_second=100)
-    taken = KafkaCopyDesk(config, lambda *_: None).request_copy(asked, by="somebody")
+    taken = KafkaCopyDesk(config, lambda *_, **__: None).request_copy(asked, by="somebody")
     ((topic, request),) = sent
     assert (taken.source, taken.table, topic) == ("b1", "bank.transfer", "rowlock.b1.copy")
     assert (request.id, request.db, request.table, request.by) == (taken.id, "bank", "transfer", "operator")
@@ -63,7 +63,7 @@ def test_a_request_goes_to_the_only_source_that_has_the_table(config: Config, se
 
 
 def test_of_several_sources_one_is_named(config: Config, sent: list[Any]) -> None:
-    desk = KafkaCopyDesk(config, lambda *_: None)
+    desk = KafkaCopyDesk(config, lambda *_, **__: None)
     with pytest.raises(CopyRefusedError) as refused:
         desk.request_copy(CopyRequested("bank.acct"), by="")
     assert refused.value.problem == Problem("bank.acct may be a table of b1, b2", "name one with --source")
@@ -93,7 +93,7 @@ def test_what_cannot_be_copied_is_refused(
     config: Config, sent: list[Any], asked: CopyRequested, why: str
 ) -> None:
     with pytest.raises(CopyRefusedError, match=why):
-        KafkaCopyDesk(config, lambda *_: None).request_copy(asked, by="")
+        KafkaCopyDesk(config, lambda *_, **__: None).request_copy(asked, by="")
     assert not sent
 
 
@@ -101,14 +101,34 @@ def test_an_unknown_table_is_refused(config: Config, sent: list[Any]) -> None:
     asked = CopyRequested("bank.transfr")
     problem = Problem("source b1 has no table bank.transfr", "did you mean 'bank.transfer'?")
     with pytest.raises(CopyRefusedError, match=r"has no table bank\.transfr: did you mean"):
-        KafkaCopyDesk(config, lambda *_: problem).request_copy(asked, by="")
+        KafkaCopyDesk(config, lambda *_, **__: problem).request_copy(asked, by="")
 
-    def fail_reading(*_: object) -> Problem:
+    def fail_reading(*_: object, **__: object) -> Problem:
         raise KafkaUnreachableError("Kafka does not answer", "start it")
 
     with pytest.raises(CopyRefusedError, match="Kafka does not answer: start it"):
         KafkaCopyDesk(config, fail_reading).request_copy(asked, by="")
     assert not sent
+
+
+@pytest.mark.parametrize(
+    ("asked", "must_exist"),
+    [
+        (CopyRequested("bank.transfer"), True),
+        (CopyRequested("bank.transfer", cancel=True), False),
+        (CopyRequested("bank.transfer", rate_only=True), False),
+    ],
+)
+def test_only_a_new_copy_needs_the_table_at_the_source(
+    config: Config, sent: list[Any], asked: CopyRequested, must_exist: bool
+) -> None:
+    seen: list[bool] = []
+
+    def explain(*_: object, must_exist: bool) -> None:
+        seen.append(must_exist)
+
+    KafkaCopyDesk(config, explain).request_copy(asked, by="")
+    assert (seen, len(sent)) == ([must_exist], 1)
 
 
 def test_names_in_backticks() -> None:

@@ -305,7 +305,7 @@ def test_a_definition_that_is_not_proven_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("proof", "reason"), [(ProvenDefinition(None, None), "does not exist"), (ProvenDefinition(None, Problem("it is odd", "mend it")), "it is odd: mend it")]  # noqa: E501
+    ("proof", "reason"), [(ProvenDefinition(None, None), "does not exist"), (ProvenDefinition(None, None), "after a DROP create it again, or exclude the table (append"), (ProvenDefinition(None, Problem("it is odd", "mend it")), "it is odd: mend it")]  # noqa: E501
 )  # fmt: skip
 def test_what_is_not_there_or_unfit_is_refused(proof: ProvenDefinition, reason: str) -> None:
     story = Story(mysql=False)

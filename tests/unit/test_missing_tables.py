@@ -11,11 +11,13 @@ from msgspec.structs import replace
 
 from consumer.tables.router import ResolvedRoute
 from rowlock.cli import main
-from rowlock.errors import KafkaUnreachableError
+from rowlock.errors import CommandError, KafkaUnreachableError
 from rowlock.inspect import missing_tables
+from rowlock.inspect.checks.flows import TableFlow
 from rowlock.inspect.pairs import TablePair
 from rowlock.inspect.verify import PairResult
 from schemas.config.model import Config, load_config
+from schemas.findings import Finding
 from schemas.table.model import Table, UniqueIndex
 from schemas.table.names import NameRules, TableName
 from schemas.wire.records import TableStop, Watermark
@@ -96,7 +98,7 @@ def test_a_dropped_table_is_named_with_the_reason_of_its_stop(list_missing: List
 def test_without_a_stop_it_is_named_as_missing(list_missing: ListMissing) -> None:
     (found,) = list_missing(present=[ACCT])
     assert found.problem.startswith(
-        "the source has no table bank.closed, or its user may not read it, and Kafka"
+        "source b1 has no table bank.closed, or its user may not read it, and Kafka"
     )
     assert '(append "!bank.closed", then `rowlock reload`)' in found.problem
 
@@ -112,6 +114,36 @@ def test_only_the_chosen_pipelines_and_table_count(list_missing: ListMissing) ->
     assert [each.pipeline for each in list_missing(present=[], pipelines=("p", "q"))] == ["p", "q"]
     assert list_missing(present=[], chosen=ACCT) == []
     assert len(list_missing(present=[], chosen=CLOSED)) == 1
+
+
+def map_findings(
+    config: Config, monkeypatch: pytest.MonkeyPatch, read: Callable[..., object]
+) -> dict[str, list[Finding]]:
+    monkeypatch.setattr(View, "stops", {"bank.closed": STOP}, raising=False)
+    monkeypatch.setattr(missing_tables, "KafkaView", View)
+    monkeypatch.setattr(missing_tables, "read_present_tables", read)
+    found = pair(ACCT)
+    return missing_tables.map_missing_findings(
+        config, [TableFlow(found.pipeline, found.source, found.table, found.target, found.routed)]
+    )
+
+
+def test_check_warns_once_of_a_table_that_the_source_lacks(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two pipelines apply bank.closed."""
+    found = map_findings(config, monkeypatch, lambda *_: ([ACCT], NameRules()))
+    assert found == {"b1": [Finding("warning", "source b1, table bank.closed", STOP.reason, STOP.remedy)]}
+    assert map_findings(config, monkeypatch, lambda *_: ([ACCT, CLOSED], NameRules())) == {"b1": []}
+
+
+def test_check_leaves_out_a_source_that_does_not_answer(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise CommandError("source b1: nothing answers", "start it")
+
+    assert map_findings(config, monkeypatch, fail) == {}
 
 
 @pytest.fixture
