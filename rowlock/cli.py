@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from rowlock.inspect.verify import PairResult
     from schemas.config.model import Config
     from schemas.config.servers import TargetConfig
-    from schemas.table.names import TableName
 
 
 @click.group(
@@ -331,9 +330,9 @@ def _list_remedies(seen: Status) -> list[str]:
 @main.command()
 @config_option
 @output_option
-@click.argument("table", required=False)
+@click.argument("tables", metavar="[TABLE]...", nargs=-1)
 @click.option("--pipeline", help="Only this pipeline.")
-@click.option("--table", "named", metavar="TABLE", help="The same as TABLE.")
+@click.option("--table", "named", metavar="TABLE", multiple=True, help="The same as TABLE; may be repeated.")
 @click.option(
     "--settle",
     "settle_s",
@@ -352,37 +351,27 @@ def _list_remedies(seen: Status) -> list[str]:
 def verify(  # noqa: PLR0917 - click passes options by name
     config_file: Path,
     output: str,
-    table: str | None,
+    tables: tuple[str, ...],
     pipeline: str | None,
-    named: str | None,
+    named: tuple[str, ...],
     settle_s: float,
     show_all: bool,
     metrics_file: Path | None,
 ) -> None:
     """Compare every row of the sources with its row in the targets.
 
-    TABLE is `database.table` at the source; without it all tables are compared. The exit code is 1 if rows
+    TABLE is `database.table` at the source; without any, all tables are compared. The exit code is 1 if rows
     differ.
     """
     config = read_config(config_file)
-    chosen = _choose_table(table, named)
+    from rowlock.commands.compared_pairs import choose_pairs, parse_chosen_tables
     from rowlock.commands.tables import SHOWN, verify_lines
     from rowlock.commands.verify_progress import follow_verify
-    from rowlock.inspect.near_names import propose_names
-    from rowlock.inspect.pairs import list_table_pairs
     from rowlock.inspect.verify import verify_pairs as compare
-    from schemas.table.names import format_table_text
 
+    chosen = parse_chosen_tables([*tables, *named])
     pipelines = [_require_pipeline(config, pipeline)] if pipeline else list(config.pipelines)
-    pairs = list_table_pairs(config, pipelines, chosen)
-    pairs += _list_missing_pairs(config, pipelines, pairs, chosen)
-    if not pairs:
-        why = "there is nothing to compare: no selected table of the sources has a route"
-        if chosen:
-            text = format_table_text(*chosen)
-            known = map(_name_table, list_table_pairs(config, config.pipelines))
-            why += f" ({text}); {propose_names(text, known)}"
-        fail_command(why)
+    pairs = choose_pairs(config, pipelines, chosen)
     record = _open_verify_metrics(metrics_file, None if pipeline or chosen else pairs)
     equal, printed = True, list[str]()
     with follow_verify(config) as progress:
@@ -404,39 +393,6 @@ def verify(  # noqa: PLR0917 - click passes options by name
                 printed += lines
     complete_printed_commands(*printed)
     sys.exit(FINE if equal else FINDING)
-
-
-def _choose_table(table: str | None, named: str | None) -> TableName | None:
-    """Return the table that an argument or the option names; None: neither does. Ends the command if they
-    name two, or one without a database.
-    """
-    from coordinator.server.operators.copies import CopyRefusedError
-    from rowlock.views.copy_desk import parse_table_name
-
-    if table and named:
-        raise click.UsageError("TABLE and --table name two tables: give one of them")
-    if not (text := table or named):
-        return None
-    try:
-        return parse_table_name(text)
-    except CopyRefusedError as error:
-        fail_command(str(error))
-
-
-def _list_missing_pairs(
-    config: Config, pipelines: Sequence[str], found: Sequence[TablePair], chosen: TableName | None
-) -> list[TablePair]:
-    """Return the tables that a source has no longer. If Kafka does not answer, which lists them, a line on
-    stderr tells that they are left out: the others can be compared all the same.
-    """
-    from rowlock.errors import KafkaUnreachableError
-    from rowlock.inspect.missing_tables import list_missing_pairs
-
-    try:
-        return list_missing_pairs(config, pipelines, found, chosen)
-    except KafkaUnreachableError as error:
-        click.echo(f"rowlock: tables that a source has no longer are not listed: {error}", err=True)
-        return []
 
 
 def _open_verify_metrics(
@@ -477,12 +433,6 @@ def cutover(config_file: Path, output: str, sql: bool, target: str | None) -> No
     else:
         click.echo("\n".join(format_cutover_lines(found)))
     sys.exit(FINDING if any(each.problem for each in found) else FINE)
-
-
-def _name_table(pair: TablePair) -> str:
-    from schemas.table.names import format_table_text
-
-    return format_table_text(pair.table.db, pair.table.name)
 
 
 def _require_pipeline(config: Config, pipeline: str) -> str:

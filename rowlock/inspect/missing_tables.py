@@ -39,10 +39,10 @@ class _FollowedTable:
 
 
 def list_missing_pairs(
-    config: Config, pipelines: Iterable[str], found: Collection[TablePair], chosen: TableName | None = None
+    config: Config, pipelines: Iterable[str], found: Collection[TablePair], chosen: Collection[TableName] = ()
 ) -> list[TablePair]:
     """Return the pairs of tables with a topic that are not in `found` because their source lacks them, each
-    with the reason. `chosen`: only this source table.
+    with the reason. `chosen`: only these source tables; (): all.
 
     Raises CommandError if Kafka or a source does not answer.
     """
@@ -50,7 +50,7 @@ def list_missing_pairs(
     followed = [
         each
         for each in _list_followed(config, found)
-        if each.unit.pipeline in names and chosen in (None, each.name)
+        if each.unit.pipeline in names and (not chosen or each.name in chosen)
     ]
     sources = sorted({each.unit.source for each in followed})
     missing = [each for name in sources for each in _select_missing(config, name, followed)]

@@ -4,7 +4,7 @@ target table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from consumer.slots.pipeline import build_pipeline_routes
@@ -37,9 +37,9 @@ class TablePair:
 
 
 def list_table_pairs(
-    config: Config, pipelines: Iterable[str], chosen: TableName | None = None
+    config: Config, pipelines: Iterable[str], chosen: Collection[TableName] = ()
 ) -> list[TablePair]:
-    """Return the pairs to compare, read from the sources. `chosen`: only this source table."""
+    """Return the pairs to compare, read from the sources. `chosen`: only these source tables; (): all."""
     out: list[TablePair] = []
     for pipeline in pipelines:
         options = config.pipelines[pipeline]
@@ -47,7 +47,7 @@ def list_table_pairs(
         for source in options.sources:
             for table, problem in _yield_tables(config.sources[source], source):
                 routed = resolve_route(routes, source, table.db, table.name)
-                if routed and chosen in (None, (table.db, table.name)):
+                if routed and (not chosen or (table.db, table.name) in chosen):
                     out.append(TablePair(pipeline, source, table, options.target, routed, problem))
     return out
 

@@ -236,7 +236,7 @@ def test_verify_pages_through_more_than_a_page(system: ObservedRun) -> None:
     config = load_config(system.config)
     with restored(system, "sync"):
         system.pg("DELETE FROM sync WHERE branch = 'b2' AND id = 3")
-        chosen = list_table_pairs(config, ["p"], (system.db, "sync"))
+        chosen = list_table_pairs(config, ["p"], [(system.db, "sync")])
         for page in (1, 2):
             results = list(verify_pairs(config, chosen, settle_s=0, page=page))
             assert [result.rows for result in results] == [4, 3]

@@ -97,8 +97,6 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCont
         ),
         "planned.stored.read_run_plan": lambda _: replace(sample(RunPlan), asked=None),
         "status.StatusReader": Reader,
-        "pairs.list_table_pairs": lambda *_: ["a pair"],
-        "missing_tables.list_missing_pairs": lambda *_: [],
         "cutover.list_databases": lambda _: ["hq"],
         "cutover.list_numbered_columns": lambda *_: [],
         "verify.verify_pairs": lambda *_, **__: [_SAMPLES["result"]] * 2,
@@ -108,6 +106,7 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCont
     }
     for name, answer in answers.items():
         monkeypatch.setattr(f"rowlock.inspect.{name}", answer)
+    monkeypatch.setattr("rowlock.commands.compared_pairs.choose_pairs", lambda *_: ["a pair"])
     monkeypatch.setattr("rowlock.commands.copying.yield_unsupported_servers", lambda *_: ())
     monkeypatch.setattr("rowlock.commands.copying._wait_until_applied", lambda *_: True)
     control = FakeControl()

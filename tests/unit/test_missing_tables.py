@@ -72,7 +72,7 @@ ListMissing = Callable[..., list[TablePair]]
 def list_missing(config: Config, monkeypatch: pytest.MonkeyPatch) -> ListMissing:
     def ask(
         *, present: list[TableName], stops: dict[str, TableStop] | None = None, folds: bool = False,
-        pipelines: tuple[str, ...] = ("p",), chosen: TableName | None = None,
+        pipelines: tuple[str, ...] = ("p",), chosen: tuple[TableName, ...] = (),
     ) -> list[TablePair]:  # fmt: skip
         monkeypatch.setattr(View, "stops", stops or {}, raising=False)
         monkeypatch.setattr(missing_tables, "KafkaView", View)
@@ -112,8 +112,8 @@ def test_a_table_that_the_source_has_is_not_missing(list_missing: ListMissing) -
 
 def test_only_the_chosen_pipelines_and_table_count(list_missing: ListMissing) -> None:
     assert [each.pipeline for each in list_missing(present=[], pipelines=("p", "q"))] == ["p", "q"]
-    assert list_missing(present=[], chosen=ACCT) == []
-    assert len(list_missing(present=[], chosen=CLOSED)) == 1
+    assert list_missing(present=[], chosen=(ACCT,)) == []
+    assert len(list_missing(present=[], chosen=(ACCT, CLOSED))) == 1
 
 
 def map_findings(
@@ -152,7 +152,7 @@ def verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Res
         file = tmp_path / "c.yaml"
         file.write_text(CONFIG)
         pairs = [pair(ACCT)] if known else []
-        monkeypatch.setattr("rowlock.inspect.pairs.list_table_pairs", lambda *_: list(pairs))
+        monkeypatch.setattr("rowlock.commands.compared_pairs.list_table_pairs", lambda *_: list(pairs))
         monkeypatch.setattr(
             "rowlock.inspect.verify.verify_pairs",
             lambda _, pairs, **__: [
@@ -168,7 +168,7 @@ def test_verify_lists_a_missing_table_and_ends_with_1(
     verify: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed = TablePair("p", "b1", pair(CLOSED).table, "hq", pair(CLOSED).routed, "it was dropped")
-    monkeypatch.setattr(missing_tables, "list_missing_pairs", lambda *_: [closed])
+    monkeypatch.setattr("rowlock.commands.compared_pairs.list_missing_pairs", lambda *_: [closed])
     for words, known in (((), True), (("bank.closed",), False)):
         ended = verify(*words, known=known)
         assert ended.exit_code == 1, ended.output
@@ -182,7 +182,7 @@ def test_verify_compares_without_kafka_and_says_what_it_leaves_out(
     def fail(*_: object) -> list[TablePair]:
         raise KafkaUnreachableError("Kafka does not answer", "start it")
 
-    monkeypatch.setattr(missing_tables, "list_missing_pairs", fail)
+    monkeypatch.setattr("rowlock.commands.compared_pairs.list_missing_pairs", fail)
     ended = verify()
     assert (ended.exit_code, ended.stdout.count("equal ")) == (0, 1), ended.output
     assert ended.stderr == (

@@ -103,8 +103,8 @@ def test_a_folder_that_is_missing_is_known_before_anything_is_compared(tmp_path:
 def test_the_command_writes_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str) -> None:
     file = tmp_path / "rowlock.prom"
     record(file, NOW, result(OTHER, 3))
-    monkeypatch.setattr("rowlock.inspect.pairs.list_table_pairs", lambda *_: [PAIR])
-    monkeypatch.setattr("rowlock.inspect.missing_tables.list_missing_pairs", lambda *_: [])
+    monkeypatch.setattr("rowlock.commands.compared_pairs.list_table_pairs", lambda *_: [PAIR])
+    monkeypatch.setattr("rowlock.commands.compared_pairs.list_missing_pairs", lambda *_: [])
     monkeypatch.setattr("rowlock.inspect.verify.verify_pairs", lambda *_, **__: [result()])
     config = tmp_path / "rowlock.yaml"
     config.write_text(
