@@ -23,7 +23,7 @@ from rowlock.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from rowlock.commands.init_questions import Password, Questioner
+    from rowlock.commands.init_questions import ChosenBroker, Password, Questioner
     from rowlock.inspect.first_config.config_text import ConfigDraft
     from rowlock.inspect.first_config.server_survey import SurveyedServer
     from rowlock.inspect.first_config.server_url import ServerUrl, Side
@@ -77,14 +77,14 @@ def init(  # noqa: PLR0917 - click passes options by name
     It lists the source's tables, prints the statements that the two servers still need, and shows what
     `rowlock run` will copy. It changes nothing on the servers. Exit 1 if a finding would stop a run.
     """
-    from rowlock.commands.init_questions import Questioner, ask_broker, ask_urls
+    from rowlock.commands.init_questions import ChosenBroker, Questioner, ask_broker, ask_urls
     from rowlock.errors import CommandError
 
     questioner = Questioner(not yes, config_file, force)
     try:
         questioner.require_replaceable(config_file)
         urls = ask_urls(questioner, source, target)
-        broker = kafka or ask_broker(questioner, USUAL_BROKER)
+        broker = ChosenBroker(kafka) if kafka else ask_broker(questioner, USUAL_BROKER)
         healthy = _write_and_check(questioner, urls, broker, patterns, config_file)
     except click.Abort:
         raise CommandError(
@@ -96,7 +96,7 @@ def init(  # noqa: PLR0917 - click passes options by name
 def _write_and_check(
     questioner: Questioner,
     urls: tuple[ServerUrl, ServerUrl],
-    broker: str,
+    broker: ChosenBroker,
     patterns: Sequence[str],
     config_file: Path,
 ) -> bool:
@@ -128,7 +128,7 @@ def _write_and_check(
             DraftServer(name, url, file.name if (file := passwords[name].file) else "")
             for name, url in zip(names, found, strict=True)
         )
-        return ConfigDraft(broker, source, target, choice)
+        return ConfigDraft(broker.bootstrap, source, target, choice)
 
     def build_whole_draft() -> ConfigDraft:
         whole = f"{quote_pattern_name(database)}.*" if database else "*.*"
@@ -138,14 +138,14 @@ def _write_and_check(
         return _build_config(config_file, build_whole_draft(), passwords)
 
     (source, target), retry = names, partial(_retry_login, questioner, passwords)
-    show_kafka(build_whole_config(), source)
+    unreached = broker.problem or show_kafka(build_whole_config(), source)
     retry(_Server("target", target, found[1]), lambda: require_target(build_whole_config(), target))
-    surveyed = retry(_Server("source", source, found[0]), lambda: read_source(build_whole_config(), source))
-    show_tables(build_whole_draft(), surveyed.listed, are_numbered=questioner.asks and not patterns)
-    draft = build_draft(ask_choice(questioner, surveyed.listed, patterns, database))
+    listed = retry(_Server("source", source, found[0]), lambda: read_source(build_whole_config(), source))
+    show_tables(build_whole_draft(), listed, are_numbered=questioner.asks and not patterns)
+    draft = build_draft(ask_choice(questioner, listed, patterns, database))
     _build_config(config_file, draft, passwords)  # raises before anything is written
     _write_files(config_file, draft, passwords.values())
-    return show_check(config_file, surveyed, draft)
+    return show_check(config_file, listed, draft, unreached)
 
 
 class _Server(NamedTuple):

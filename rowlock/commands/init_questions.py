@@ -9,15 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
-from rowlock.errors import CommandError
+from rowlock.errors import KAFKA_REMEDY, CommandError
 from rowlock.inspect.first_config.config_text import name_variable
 from rowlock.inspect.first_config.server_url import ServerUrl, Side, parse_server_url
 from rowlock.inspect.first_config.table_choice import ALL, ChosenTables, TableList, choose_tables
 from schemas.config.addresses import join_address
-from schemas.io.endpoints import explain_missing_broker
+from schemas.io.kafka_probe import explain_missing_broker
+from schemas.problems import Problem
 
 USUAL_USER = "rowlock"
 _FORMS: dict[Side, str] = {
@@ -80,6 +82,14 @@ class Password:
     """Whether the file has to be written."""
 
 
+class ChosenBroker(NamedTuple):
+    """The address of Kafka."""
+
+    bootstrap: str
+    problem: Problem | None = None
+    """Why no broker answers there, if that is known already."""
+
+
 def ask_urls(questioner: Questioner, source: str | None, target: str | None) -> tuple[ServerUrl, ServerUrl]:
     """Return the URLs of both sides, with the users to connect as. Raises CommandError."""
     given: dict[Side, str | None] = {"source": source, "target": target}
@@ -102,17 +112,18 @@ def _ask_url(questioner: Questioner, side: Side) -> ServerUrl:
             click.echo(f"rowlock: {error}", err=True)
 
 
-def ask_broker(questioner: Questioner, default: str) -> str:
+def ask_broker(questioner: Questioner, default: str) -> ChosenBroker:
     """Return the address of Kafka, asked for until a broker answers there or a person insists."""
     from rowlock.inspect.checks.kafka_check import TRIAL_BROKER
 
+    broker = default
     while True:
-        broker = questioner.ask_text("Kafka between them, HOST:PORT", default)
+        broker = questioner.ask_text("Kafka between them, HOST:PORT", broker)
         if not questioner.asks or (missing := explain_missing_broker(broker)) is None:
-            return broker
+            return ChosenBroker(broker)
         click.echo(f"{missing}. To try rowlock on this machine: {TRIAL_BROKER} (in another terminal)")
         if click.confirm("Use this address although no broker answers?", default=False):
-            return broker
+            return ChosenBroker(broker, Problem(missing, KAFKA_REMEDY))
 
 
 def find_password(questioner: Questioner, side: str, name: str, url: ServerUrl) -> Password:

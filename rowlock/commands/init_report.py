@@ -22,17 +22,18 @@ from rowlock.commands.tables import (
 from rowlock.coordinator.control_view import find_living_leader
 from rowlock.errors import CommandError
 from rowlock.inspect.check import list_scoped_findings
+from rowlock.inspect.checks.kafka_check import explain_unreached_kafka
 from rowlock.inspect.first_config.config_text import ConfigDraft
 from rowlock.inspect.first_config.copy_estimate import COPIED_ROWS_PER_S, CopyEstimate
 from rowlock.inspect.first_config.new_user import PASSWORD_PLACEHOLDER, list_new_user_statements
-from rowlock.inspect.first_config.server_survey import SurveyedServer, SurveyedSource
+from rowlock.inspect.first_config.server_survey import SurveyedServer
 from rowlock.inspect.first_config.server_url import ServerUrl, Side
 from rowlock.inspect.first_config.table_choice import TableList
-from rowlock.inspect.scopes import attach_source_scopes
 from rowlock.views.kafka import KafkaView
 from rowlock.views.retention import format_bytes
 from schemas.config.addresses import join_address
 from schemas.config.model import Config, load_config
+from schemas.problems import Problem
 from schemas.table.names import format_table_text
 
 SHOWN_TABLES = 200
@@ -57,17 +58,18 @@ def show_new_user(side: Side, name: str, url: ServerUrl) -> None:
             click.echo(f"  {each}")
 
 
-def show_kafka(config: Config, source: str) -> None:
+def show_kafka(config: Config, source: str) -> Problem | None:
     """Print which Kafka cluster it is, and what it already has of the prefix. `source`: the name of the new
-    source. If Kafka does not answer, that is printed now, because `check` waits for it again.
+    source. If Kafka does not answer, print and return why.
     """
     kafka = config.kafka
     try:
         with closing(KafkaView(kafka)) as view:
             found = view.read_contents()
     except CommandError as error:
-        click.echo(f"kafka: {error.problem.what}")
-        return
+        problem = explain_unreached_kafka(kafka, error)
+        click.echo(f"kafka: {problem.what}")
+        return problem
     brokers = "1 broker" if found.brokers == 1 else f"{found.brokers} brokers"
     has = "no topics" if not found.topics else f"already {_count_topics(len(found.topics))}"
     captured = f" (sources captured into it: {', '.join(found.sources)})" if found.sources else ""
@@ -83,6 +85,7 @@ def show_kafka(config: Config, source: str) -> None:
         )
     if (leader := find_living_leader(kafka)) is not None:
         click.echo(f"rowlock: warning: {describe_living_system(kafka, leader)}", err=True)
+    return None
 
 
 def _count_topics(number: int) -> str:
@@ -121,17 +124,14 @@ def _build_list(listed: TableList, *, are_numbered: bool) -> Table:
     return table
 
 
-def show_check(config_file: Path, surveyed: SurveyedSource, draft: ConfigDraft) -> bool:
-    """Print the findings of `check` about the written file, and what to do next.
+def show_check(config_file: Path, listed: TableList, draft: ConfigDraft, unreached: Problem | None) -> bool:
+    """Print the findings of `check` about the written file, and what to do next. `unreached`: why Kafka does
+    not answer, if that is known.
 
     Returns whether none of them would stop a run.
     """
-    # The survey's findings are also those of `check`, which does not ask a source if Kafka does not answer.
     config = load_config(config_file)
-    scoped = [
-        *attach_source_scopes(draft.source.name, surveyed.findings),
-        *list_scoped_findings(config),
-    ]
+    scoped = list_scoped_findings(config, unreached)
     findings = list(dict.fromkeys(each.finding for each in scoped))
     if findings:
         make_console().print(build_findings_table(findings))
@@ -139,7 +139,7 @@ def show_check(config_file: Path, surveyed: SurveyedSource, draft: ConfigDraft) 
         click.echo("nothing found: ready to run")
     for line in format_needed_changes(config, scoped):
         click.echo(line)
-    _show_copy(surveyed.listed, draft)
+    _show_copy(listed, draft)
     if has_errors(findings):
         click.echo(
             f"next: correct what was found, then {_name_command('check', config_file)}, which may find more: "

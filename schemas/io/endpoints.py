@@ -59,17 +59,6 @@ def explain_wrong_service(host: str, port: int, expected: str) -> str | None:
     return f"at {host}:{port} answers {found}, not {expected}"
 
 
-def explain_missing_broker(bootstrap: str) -> str | None:
-    """Return that no Kafka broker answers at "host:port,host:port", and what answers there instead; None: one
-    does.
-    """
-    addresses = parse_bootstrap_addresses(bootstrap)
-    if any(_is_broker(host, port) for host, port in addresses):
-        return None
-    others = [explain_wrong_service(host, port, KAFKA_BROKER) for host, port in addresses]
-    return "; ".join(filter(None, others)) or f"no Kafka broker answers at {bootstrap}"
-
-
 def read_mysql_greeting(host: str, port: int) -> str:
     """Return the version that a server of MySQL's protocol sends before the log-in; "": none was sent."""
     try:
@@ -80,7 +69,8 @@ def read_mysql_greeting(host: str, port: int) -> str:
     return greeting[5:].partition(b"\0")[0].decode("ascii", "replace") if has_version else ""
 
 
-def _is_broker(host: str, port: int) -> bool:
+def is_broker(host: str, port: int) -> bool:
+    """Return whether a Kafka broker answers a request without TLS."""
     try:
         answer = _probe_service(host, port, _KAFKA, _ANSWER_S)
     except OSError:

@@ -15,12 +15,18 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from schemas.io.endpoints import parse_bootstrap_addresses
+from schemas.io.endpoints import (
+    KAFKA_BROKER,
+    explain_wrong_service,
+    is_broker,
+    parse_bootstrap_addresses,
+)
 from schemas.patience import scale_timeout
 
 BROKER_START_S = 3.0
 """Seconds in which a broker that was just started may begin to listen."""
 UNRESOLVED = "the host's name cannot be resolved"
+NO_PORT = "an address is HOST:PORT"
 NO_LISTENER = "nothing accepts a connection there"
 CLOSED = "a connection there is closed without an answer"
 SILENT = "a connection there is accepted, and no request is answered"
@@ -60,6 +66,20 @@ def find_kafka_problem(bootstrap: str, options: Mapping[str, str]) -> str | None
             return next(each for each in _NEAREST_FIRST if each in problems)
         time.sleep(_POLL_S)
     return None
+
+
+def explain_missing_broker(bootstrap: str) -> str | None:
+    """Return that no Kafka broker answers at "host:port,host:port", and what answers there instead or why
+    nothing does; None: a broker answers. TLS is not tried.
+    """
+    addresses = parse_bootstrap_addresses(bootstrap)
+    if any(is_broker(host, port) for host, port in addresses):
+        return None
+    others = [explain_wrong_service(host, port, KAFKA_BROKER) for host, port in addresses]
+    if any(others):
+        return "; ".join(filter(None, others))
+    problem = find_kafka_problem(bootstrap, {}) if addresses else NO_PORT
+    return problem and f"no Kafka broker answers at {bootstrap}: {problem}"
 
 
 def _probe_addresses(addresses: list[tuple[str, int]], probe: Probe) -> list[str | None]:

@@ -18,10 +18,10 @@ from rowlock.commands.init_questions import Questioner
 from rowlock.errors import CommandError
 from rowlock.inspect.first_config import server_survey
 from rowlock.inspect.first_config.new_user import list_new_user_statements
-from rowlock.inspect.first_config.server_survey import SurveyedServer, SurveyedSource
+from rowlock.inspect.first_config.server_survey import SurveyedServer
 from rowlock.inspect.first_config.server_url import SCHEMES, ServerUrl, Side
 from rowlock.inspect.first_config.table_choice import ListedTable, TableList
-from rowlock.inspect.scopes import FindingScope, ScopedFinding
+from rowlock.inspect.scopes import FindingScope, ScopedFinding, attach_scope
 from rowlock.views.kafka import KafkaContents, KafkaView
 from schemas.config.model import Config, load_config
 from schemas.config.secrets import add_secret_place
@@ -59,8 +59,8 @@ def init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: list[ScopedFind
     monkeypatch.setattr(server_survey, "detect_make", detect_make)
     monkeypatch.setattr(server_survey, "read_mysql_greeting", lambda *_: "")
     monkeypatch.setattr(server_survey, "require_target", lambda *_: None)
-    monkeypatch.setattr(server_survey, "read_source", lambda *_: SurveyedSource(LISTED, []))
-    monkeypatch.setattr(init_report, "list_scoped_findings", lambda _: found)
+    monkeypatch.setattr(server_survey, "read_source", lambda *_: LISTED)
+    monkeypatch.setattr(init_report, "list_scoped_findings", lambda *_: found)
     monkeypatch.setattr(init_report, "KafkaView", _NoKafka)
     monkeypatch.setattr(init_report, "find_living_leader", lambda _: None)
     return lambda *words, **more: CliRunner().invoke(main, ["init", *words], **more)
@@ -493,26 +493,61 @@ def test_files_are_replaced_only_on_demand(init: Init, tmp_path: Path, file: str
 
 
 @pytest.mark.parametrize(
-    ("answers", "used"),
+    ("answers", "asked"),
     [
-        (["k1:1", "", "k2:2"], "k2:2"),
-        (["k1:1", "n", "k1:1", "y"], "k1:1"),
-        (["k2:2"], "k2:2"),
+        (["k1:1", "", "k2:2"], ["k1:1", "k2:2"]),
+        (["k1:1", "n", "k1:1", "y"], ["k1:1", "k1:1"]),
+        (["k1:1", "n", "", "y"], ["k1:1", "k1:1"]),
+        (["k2:2"], ["k2:2"]),
     ],
 )
 def test_kafka_is_asked_for_until_it_answers_or_a_person_insists(
-    init: Init, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: list[str], used: str
+    init: Init, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: list[str], asked: list[str]
 ) -> None:
+    """What was typed last is the default of the next question."""
+    seen: list[str] = []
+
     def explain(broker: str) -> str | None:
-        return None if broker == "k2:2" else f"no Kafka broker answers at {broker}"
+        seen.append(broker)
+        return None if broker == "k2:2" else f"no Kafka broker answers at {broker}: it is off"
 
     monkeypatch.setattr(init_questions, "explain_missing_broker", explain)
     words = ("mysql://app:a%20b@branch1/bank", "kafka://b")
     result = init(*words, input="".join(f"{each}\n" for each in [*answers, "all"]))
     assert result.exit_code == 0, result.output
-    assert load_config(tmp_path / "rowlock.yaml", {}).kafka.bootstrap == used
-    said = "at k1:1. To try rowlock on this machine: `python -m deploy.embedded up --kafka --keep broker`"
-    assert result.stdout.count(said) == answers.count("k1:1")
+    assert load_config(tmp_path / "rowlock.yaml", {}).kafka.bootstrap == asked[-1]
+    trial = "To try rowlock on this machine: `python -m deploy.embedded up --kafka --keep broker`"
+    assert result.stdout.count(f"at k1:1: it is off. {trial}") == asked.count("k1:1")
+    assert seen == asked
+
+
+@pytest.mark.parametrize("words", [("--yes",), ()])
+def test_a_kafka_that_does_not_answer_is_asked_once(
+    init: Init, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    """It is the question for its address that asks, or else the look at what Kafka has; `check` knows."""
+    known: list[Problem | None] = []
+    views: list[object] = []
+
+    def list_scoped_findings(_: object, unreached: Problem | None) -> list[ScopedFinding]:
+        known.append(unreached)
+        return []
+
+    def open_view(config: object) -> None:
+        views.append(config)
+        raise CommandError("Kafka does not answer: it is off", "start the broker")
+
+    off = "no Kafka broker answers at k1:1: it is off"
+    monkeypatch.setattr(init_questions, "explain_missing_broker", lambda _: off)
+    monkeypatch.setattr(init_report, "list_scoped_findings", list_scoped_findings)
+    monkeypatch.setattr(init_report, "KafkaView", open_view)
+    result = init("mysql://app:a%20b@branch1/bank", "kafka://b", *words, input="k1:1\ny\nall\n")
+    assert result.exit_code == 0, result.output
+    [problem] = known
+    assert problem is not None
+    assert problem.what == ("Kafka does not answer: it is off" if words else off)
+    assert problem.remedy.startswith("start the broker")
+    assert len(views) == len(words)
 
 
 @pytest.mark.parametrize("words", [("--yes",), ("--kafka", "k1:1", "--yes"), ("--kafka", "k1:1")])
@@ -530,7 +565,7 @@ def test_kafka_is_not_asked_where_nobody_was_asked_for_it(
 def test_a_source_without_tables_is_named_with_what_was_looked_for(
     init: Init, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], patterns: str
 ) -> None:
-    monkeypatch.setattr(server_survey, "read_source", lambda *_: SurveyedSource(TableList(()), []))
+    monkeypatch.setattr(server_survey, "read_source", lambda *_: TableList(()))
     result = init("mysql://app:a%20b@branch1/bank", "kafka://b", "--yes", *words)
     seen = (
         f"source branch1: user app sees no table that matches {patterns}: there is none yet, or the user may"
@@ -554,10 +589,10 @@ def test_messages_do_not_name_the_file_of_a_new_password(
     assert places == ["correct them", "correct them (the password was read from the file hq.password)"]
 
 
-def show_settings(init: Init, monkeypatch: pytest.MonkeyPatch, *remedies: str) -> str:
+def show_settings(init: Init, found: list[ScopedFinding], *remedies: str) -> str:
     """Return what `init` prints below its findings, about a source that lacks settings."""
     findings = [Finding(level, "source b", "no", each) for level, each in zip(LEVELS, remedies, strict=False)]
-    monkeypatch.setattr(server_survey, "read_source", lambda *_: SurveyedSource(TableList(()), findings))
+    found += attach_scope(FindingScope.SOURCE, "b", findings)
     result = init("mysql://app:a%20b@b/bank", "postgresql://u:p@hq/hq", "--yes")
     return result.stdout.partition("\nsource b needs")[2] or result.stdout.partition("\nsource b: write")[2]
 
@@ -568,10 +603,10 @@ SET_METADATA = "SET GLOBAL m = FULL; and set it in the server's configuration"
 
 
 def test_settings_are_one_block_for_the_file_of_a_server_that_needs_a_restart(
-    init: Init, monkeypatch: pytest.MonkeyPatch
+    init: Init, found: list[ScopedFinding]
 ) -> None:
     restart = "write log_bin = binlog into the server's configuration ([mysqld] of my.cnf) and restart it"
-    shown = show_settings(init, monkeypatch, SET_FORMAT, restart, SET_METADATA)
+    shown = show_settings(init, found, SET_FORMAT, restart, SET_METADATA)
     sentence, _, rest = shown.partition(":\n")
     assert "and restart the server, because log_bin needs it. Debian's MariaDB reads" in sentence
     assert "/etc/mysql/mariadb.conf.d/" in sentence
@@ -583,9 +618,9 @@ def test_settings_are_one_block_for_the_file_of_a_server_that_needs_a_restart(
 
 
 def test_settings_of_a_server_that_needs_no_restart_are_also_statements(
-    init: Init, monkeypatch: pytest.MonkeyPatch
+    init: Init, found: list[ScopedFinding]
 ) -> None:
-    shown = show_settings(init, monkeypatch, SET_FORMAT, "GRANT A TO u;", SET_METADATA)
+    shown = show_settings(init, found, SET_FORMAT, "GRANT A TO u;", SET_METADATA)
     assert shown.startswith(", from an administrator:\n  GRANT A TO u;\nsource b: write this into")
     assert shown.count("[mysqld]") == 1
     assert (
@@ -597,9 +632,9 @@ def test_settings_of_a_server_that_needs_no_restart_are_also_statements(
 def test_missing_rights_are_printed_by_server(
     init: Init, found: list[ScopedFinding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the source's own findings, also those that `check` lacks because Kafka does not answer."""
-    surveyed = SurveyedSource(TableList(()), [Finding("error", "source b", "no right", "GRANT X TO app;")])
-    monkeypatch.setattr(server_survey, "read_source", lambda *_: surveyed)
+    monkeypatch.setattr(server_survey, "read_source", lambda *_: TableList(()))
+    lacks = Finding("error", "source b", "no right", "GRANT X TO app;")
+    found += [ScopedFinding(lacks, FindingScope.SOURCE, "b")]
     found += [
         ScopedFinding(Finding(level, "target hq", "no", f"GRANT {right} TO u;"), FindingScope.TARGET, "hq")
         for level, right in (("warning", "Y"), ("error", "Z"))

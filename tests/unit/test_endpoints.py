@@ -12,7 +12,6 @@ from schemas.io.endpoints import (
     KAFKA_BROKER,
     MYSQL_SERVER,
     POSTGRES_SERVER,
-    explain_missing_broker,
     explain_wrong_service,
     identify_service,
     parse_bootstrap_addresses,
@@ -69,18 +68,6 @@ def test_it_is_named(case: str) -> None:
         assert identify_service("127.0.0.1", port) == name
         notified = explain_wrong_service("127.0.0.1", port, MYSQL_SERVER)
         assert notified is None if name == MYSQL_SERVER else name in str(notified)
-
-
-def test_missing_broker_is_explained_unless_one_of_the_addresses_is_a_broker() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        closed = f"127.0.0.1:{server.getsockname()[1]}"
-    assert explain_missing_broker(closed) == f"no Kafka broker answers at {closed}"
-    assert explain_missing_broker("kafka1") == "no Kafka broker answers at kafka1"
-    with listening(CASES["kafka"][0]) as port:
-        assert explain_missing_broker(f"{closed},127.0.0.1:{port}") is None
-    with listening(http) as port:
-        seen = f"at 127.0.0.1:{port} answers an HTTP server, not a Kafka broker"
-        assert explain_missing_broker(f"127.0.0.1:{port}") == seen
 
 
 def test_where_nothing_listens() -> None:

@@ -8,8 +8,16 @@ from collections.abc import Mapping
 import pytest
 
 from schemas.io import kafka_probe
-from schemas.io.kafka_probe import CLOSED, NO_LISTENER, SILENT, UNRESOLVED, find_kafka_problem
-from tests.kits.listening import Answer, listening, silent
+from schemas.io.kafka_probe import (
+    CLOSED,
+    NO_LISTENER,
+    NO_PORT,
+    SILENT,
+    UNRESOLVED,
+    explain_missing_broker,
+    find_kafka_problem,
+)
+from tests.kits.listening import Answer, http, listening, silent
 
 TLS = {"security.protocol": "sasl_ssl"}
 
@@ -92,3 +100,19 @@ def test_a_broker_that_begins_to_listen_is_found(closed_port: int, monkeypatch: 
     monkeypatch.setattr(kafka_probe, "_probe_address", lambda *_: next(results))
     monkeypatch.setattr(kafka_probe, "_POLL_S", 0.0)
     assert find_kafka_problem(f"127.0.0.1:{closed_port}", {}) is None
+
+
+def test_missing_broker_is_explained_with_a_cause(closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_probe, "BROKER_START_S", 0.0)
+    closed = f"127.0.0.1:{closed_port}"
+    assert explain_missing_broker(closed) == f"no Kafka broker answers at {closed}: {NO_LISTENER}"
+    assert explain_missing_broker("k.invalid:1") == f"no Kafka broker answers at k.invalid:1: {UNRESOLVED}"
+    assert explain_missing_broker("kafka1") == f"no Kafka broker answers at kafka1: {NO_PORT}"
+
+
+def test_missing_broker_is_explained_unless_one_of_the_addresses_is_a_broker(closed_port: int) -> None:
+    with listening(answer_request) as port:
+        assert explain_missing_broker(f"127.0.0.1:{closed_port},127.0.0.1:{port}") is None
+    with listening(http) as port:
+        seen = f"at 127.0.0.1:{port} answers an HTTP server, not a Kafka broker"
+        assert explain_missing_broker(f"127.0.0.1:{port}") == seen

@@ -22,7 +22,7 @@ from rowlock.views.source import estimate_tables
 from rowlock.views.target import explain_wrong_target, target_session
 from schemas.config.model import Config
 from schemas.errors import SchemaError
-from schemas.findings import NO_TABLE, Finding, merge_findings
+from schemas.findings import merge_findings
 from schemas.io.endpoints import read_mysql_greeting
 from schemas.io.mysql_connection import connect_mysql
 from schemas.table.names import format_table_text
@@ -35,13 +35,6 @@ class SurveyedServer(NamedTuple):
     """With the make that the server has."""
     version: str = ""
     """"": it was not read."""
-
-
-class SurveyedSource(NamedTuple):
-    """The tables of a source, and the findings about the server and its user."""
-
-    listed: TableList
-    findings: list[Finding]
 
 
 def detect_make(place: str, url: ServerUrl, password: str) -> SurveyedServer:
@@ -86,7 +79,7 @@ def require_target(config: Config, name: str) -> None:
         raise
 
 
-def read_source(config: Config, name: str) -> SurveyedSource:
+def read_source(config: Config, name: str) -> TableList:
     """Return the tables that the patterns of a source select. Raises CommandError if it cannot be read."""
     database = load_source_database(config, name)
     try:
@@ -94,15 +87,11 @@ def read_source(config: Config, name: str) -> SurveyedSource:
         if found.tables is None and not has_needed_changes(found.findings):
             problem = merge_findings([each for each in found.findings if each.level == "error"])
             raise CommandError.from_problem(problem)
-        listed = TableList(())
-        if found.tables is not None:
-            listed = _list_tables(config, name, database, found.tables)
+        return TableList(()) if found.tables is None else _list_tables(config, name, database, found.tables)
     except CaptureError as error:
         raise CommandError.wrap_error(f"source {name}", error) from error
     finally:
         database.close()
-    own = [each for each in found.findings if each.place == f"source {name}" and NO_TABLE not in each.message]
-    return SurveyedSource(listed, own)
 
 
 def _list_tables(
