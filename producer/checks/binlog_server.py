@@ -29,9 +29,9 @@ from schemas.findings import (
 )
 from schemas.io.certificates import explain_refused_certificate
 from schemas.io.endpoints import MYSQL_SERVER, explain_wrong_service
+from schemas.io.refused_logins import CORRECT_LOGIN
 from schemas.io.server_errors import (
     choose_mysql_remedy,
-    explain_anonymous_user,
     explain_mysql_version_refusal,
     explain_untested_version,
     format_mysql_error,
@@ -239,9 +239,7 @@ def _build_unread_finding(place: str, source: SourceConfig, error: Exception) ->
     if code in _ACCESS_DENIED and get_noted_read(error) is None:
         return Finding(
             "error", place, f"{at} refuses user {source.user}: {text}",
-            add_secret_place("correct user and password in the configuration, or create the user "
-            "(see `rowlock docs source-setup`)"
-            f"{explain_anonymous_user(str(text))}", source.password),
+            add_secret_place(CORRECT_LOGIN, source.password),
         )  # fmt: skip
     if (remedy := explain_refused_certificate(error)) is not None:
         return Finding("error", place, f"{at}: a certificate is refused: {text}", remedy)

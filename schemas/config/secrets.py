@@ -19,16 +19,12 @@ class PlacedSecret(SecretStr):
     __hash__ = SecretStr.__hash__
 
 
-_CORRECTED = ("correct them", "correct user and password in the configuration")
-"""Beginnings of remedies for a refused user or password."""
+_CORRECTED = "correct the user or the password"
+"""Beginning of the remedy for a refused user or password."""
 
 
 def add_secret_place(remedy: str, password: SecretStr | str) -> str:
     """Return the remedy for a refused user or password with the place of the password, if it is known."""
     if not isinstance(password, PlacedSecret):
         return remedy
-    for text in _CORRECTED:
-        head, found, rest = remedy.partition(text)
-        if found:
-            return f"{head}{text} (the password was read from {password.place}){rest}"
-    return remedy
+    return remedy.replace(_CORRECTED, f"{_CORRECTED} (read from {password.place})", 1)

@@ -15,7 +15,7 @@ from schemas.errors import ServerConnectError, UnsupportedServerError
 from schemas.io.certificates import explain_refused_certificate
 from schemas.io.endpoints import MYSQL_SERVER, explain_wrong_service
 from schemas.io.refused_logins import CORRECT_LOGIN, REFUSED_LOGINS
-from schemas.io.server_errors import explain_anonymous_user, explain_mysql_version_refusal, note_read
+from schemas.io.server_errors import explain_mysql_version_refusal, note_read
 
 if TYPE_CHECKING:
     import ssl
@@ -49,7 +49,7 @@ REFUSED_USER = frozenset({1045, 1698})
 _LOCKED_USER = frozenset({3118, 4151})
 _REMEDIES: dict[int, str] = {
     1044: "the user may not use this database: GRANT it",
-    **dict.fromkeys(REFUSED_USER, f"user or password is wrong, or this host is not allowed: {CORRECT_LOGIN}"),
+    **dict.fromkeys(REFUSED_USER, CORRECT_LOGIN),
     **dict.fromkeys(_LOCKED_USER, "the account is locked: find out why, then ALTER USER … ACCOUNT UNLOCK"),
     1049: "the database does not exist: create it, or correct its name in the configuration",
     1040: "the server has no free connection: raise max_connections, or use fewer lanes",
@@ -203,7 +203,7 @@ def _explain_connect_error(
     certificate = explain_refused_certificate(error)
     remedy = certificate or _REMEDIES.get(code, "see the server's message")
     if code in REFUSED_USER:
-        remedy = add_secret_place(remedy, password) + explain_anonymous_user(str(error.args[-1]))
+        remedy = add_secret_place(remedy, password)
     if not certificate and (code in _UNREACHABLE or not code):
         remedy = explain_wrong_service(host, port, MYSQL_SERVER) or remedy
     return ServerConnectError(

@@ -38,7 +38,7 @@ ORACLE_SESSION_SQL = (
 _REFUSED_USER = "ORA-01017"
 #: From memory, except for the driver's own texts (DPY); to be verified by `make test-oracle`.
 _REMEDIES: dict[str, str] = {
-    _REFUSED_USER: f"user or password is wrong: {CORRECT_LOGIN}",
+    _REFUSED_USER: CORRECT_LOGIN,
     "ORA-01005": "give the password in the configuration",
     "ORA-28000": "the account is locked: ALTER USER … ACCOUNT UNLOCK",
     "ORA-28001": "the password has expired: ALTER USER … IDENTIFIED BY …",

@@ -18,11 +18,7 @@ from dataclasses import dataclass, field
 from schemas.backoff import Backoff
 
 #: The remedy of a refused user or password.
-CORRECT_LOGIN = (
-    "correct them, or create the user (see `rowlock docs source-setup` and `rowlock docs target-setup`); "
-    "running processes read a password file again by themselves, and repeat a refused log-in ever more "
-    "rarely, so that the server does not lock the account"
-)
+CORRECT_LOGIN = "correct the user or the password; see `rowlock docs troubleshoot`"
 #: Eight attempts in the first hour.
 REFUSED_LOGIN_BACKOFF = Backoff(first=30.0, longest=24 * 3600.0)
 MAX_CONCURRENT_LOGINS = 2

@@ -77,17 +77,14 @@ def format_mysql_error(error: Exception) -> str:
 
 
 def explain_anonymous_user(message: str) -> str:
-    """Return what to look for besides user and password if the server refuses a log-in; "": nothing.
+    """Return what to look for if the server refuses a log-in again; "": nothing.
 
     `message`: the server's, with the client's host. Of the accounts that match a client, the server takes
     the one with the most exact host: the anonymous user of a new server is before `user@'%'`.
     """
     if "@'localhost'" not in message:
         return ""
-    return (
-        "; if user and password are right and the account is for host '%', look for an anonymous user, which "
-        "the server takes instead on its own host (DROP USER ''@'localhost' removes it)"
-    )
+    return "; if it is right, look for an anonymous user (see `rowlock docs troubleshoot`)"
 
 
 def is_access_denied(error: BaseException | None) -> bool:

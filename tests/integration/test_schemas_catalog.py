@@ -292,7 +292,7 @@ def test_the_session_is_as_promised(database: Database) -> None:
 
 def test_refused_connections_say_why(database: Database, unique: str) -> None:
     service = database.service
-    with pytest.raises(ServerConnectError, match="user or password is wrong") as caught:
+    with pytest.raises(ServerConnectError, match="correct the user or the password") as caught:
         connect_mysql(service.host, service.port, unique, "secret-word")
     assert not caught.value.transient
     assert "secret-word" not in str(caught.value)

@@ -27,7 +27,7 @@ from schemas.config.model import Config, load_config
 from schemas.config.secrets import add_secret_place
 from schemas.findings import Finding
 from schemas.io import refused_logins
-from schemas.io.refused_logins import RefusedLogins
+from schemas.io.refused_logins import CORRECT_LOGIN, RefusedLogins
 from schemas.problems import Problem
 
 URLS = ("mysql://app@branch1/bank", "postgresql://hq/hq")
@@ -580,13 +580,14 @@ def test_messages_do_not_name_the_file_of_a_new_password(
     places: list[str] = []
 
     def require_target(config: Config, name: str) -> None:
-        places.append(add_secret_place("correct them", config.targets[name].password))
+        places.append(add_secret_place(CORRECT_LOGIN, config.targets[name].password))
 
     monkeypatch.setattr(server_survey, "require_target", require_target)
     words = ("mysql://app:a%20b@branch1/bank", "postgresql://hq/hq", "--yes", "--force")
     for url in ("postgresql://u:p@hq/hq", "postgresql://u@hq/hq"):
         init(words[0], url, *words[2:])
-    assert places == ["correct them", "correct them (the password was read from the file hq.password)"]
+    placed = CORRECT_LOGIN.replace("the password", "the password (read from the file hq.password)")
+    assert places == [CORRECT_LOGIN, placed]
 
 
 def show_settings(init: Init, found: list[ScopedFinding], *remedies: str) -> str:

@@ -232,7 +232,7 @@ def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oracledb, "connect", refuses)
     with pytest.raises(
         ServerConnectError,
-        match=r"as rowlock@h:1521/S: .*logon denied \(ORA-01017\): user or password is wrong",
+        match=r"as rowlock@h:1521/S: .*logon denied \(ORA-01017\): correct the user or the password",
     ) as caught:
         open_oracle(TARGET)
     assert not caught.value.transient

@@ -58,6 +58,7 @@ from schemas.io.server_errors import (
     UNKNOWN_OBJECT_CODES,
     UNKNOWN_THERE,
     choose_mysql_remedy,
+    explain_anonymous_user,
     explain_mysql_version_refusal,
     explain_untested_version,
     explain_version_refusal,
@@ -255,9 +256,8 @@ def test_an_error_of_connecting_to_postgres_has_the_servers_text_once_and_names_
     ).model_copy(update={"password": PlacedSecret("x", "the file hq.password")})
     found = build_connect_error(error, "u@h", target).problem
     assert found.what == f"u@h: {at} {' '.join(refused.split())} (28P01)"
-    assert (
-        "correct them (the password was read from the file hq.password), or create the user" in found.remedy
-    )
+    place = "(read from the file hq.password)"
+    assert found.remedy == f"correct the user or the password {place}; see `rowlock docs troubleshoot`"
     second = f"{at.replace('127.0.0.1', '::1')} {refused}"
     error = psycopg.OperationalError(f"connection failed: {at} {refused}\n{second}\n")
     assert build_connect_error(error, "u@h", target).problem.what.count("FATAL") == 2
@@ -283,8 +283,8 @@ def test_an_error_of_connecting_to_postgres_has_the_servers_text_once_and_names_
 )
 def test_remedy_of_a_refused_log_in_names_where_the_password_was_read(explain: Any) -> None:
     place = "the environment variable HQ_PASSWORD"
-    assert f" (the password was read from {place})" in explain(PlacedSecret("x", place))
-    assert "was read" not in explain(SecretStr("x"))
+    assert f"correct the user or the password (read from {place})" in explain(PlacedSecret("x", place))
+    assert "read from" not in explain(SecretStr("x"))
 
 
 REFUSED = pymysql.err.OperationalError(1045, "Access denied for user 'u'@'10.0.0.7'")
@@ -475,8 +475,8 @@ def test_detail_of_postgres_is_shown_unless_it_has_values(state: str, detail: st
     ("code", "remedy", "transient"),
     [
         (1044, "GRANT it", False),
-        (1045, "user or password is wrong", False),
-        (1698, "user or password is wrong", False),
+        (1045, "correct the user or the password", False),
+        (1698, "correct the user or the password", False),
         (1049, "the database does not exist", False),
         (1040, "raise max_connections", True),
         (1053, "see the server's message", True),
@@ -497,20 +497,28 @@ def test_refused_connection_to_mysql_has_a_remedy_and_is_retried_if_it_may_end(
     assert error.transient is transient
 
 
-@pytest.mark.parametrize("code", [1045, 1698])
+def test_message_of_a_refused_log_in_is_short() -> None:
+    """What else may be the cause, and what becomes of the log-in, is on the page that it names."""
+    text = "Access denied for user 'rowlock'@'localhost' (using password: YES)"
+    error = pymysql.err.OperationalError(1045, text)
+    password = PlacedSecret("x", "the file bank.password")
+    source: Any = SimpleNamespace(host="127.0.0.1", port=1, user="rowlock", password=password)
+    refused = mysql_connection._explain_connect_error(error, "rowlock", "127.0.0.1", 1, password)
+    messages = [
+        f"rowlock: source bank: {refused}",
+        str(binlog_server._build_unread_finding("source s", source, error)),
+    ]
+    assert [len(each.split()) <= 35 for each in messages] == [True, True], messages
+    assert all(each.endswith("; see `rowlock docs troubleshoot`") for each in messages)
+
+
 @pytest.mark.parametrize(("host", "is_named"), [("localhost", True), ("10.0.0.7", False), ("%", False)])
-def test_refused_login_on_the_server_s_own_host_names_the_anonymous_user(
-    code: int, host: str, is_named: bool
+def test_refused_login_on_the_server_s_own_host_may_be_that_of_an_anonymous_user(
+    host: str, is_named: bool
 ) -> None:
     """A new MariaDB takes ''@'localhost' for rowlock@'%' there, with another password."""
-    text = f"Access denied for user 'rowlock'@'{host}' (using password: YES)"
-    error = pymysql.err.OperationalError(code, text)
-    source: Any = SimpleNamespace(host="127.0.0.1", port=1, user="rowlock", password="")
-    remedies = [
-        mysql_connection._explain_connect_error(error, "rowlock", "127.0.0.1", 1, "").problem.remedy,
-        binlog_server._build_unread_finding("source s", source, error).remedy,
-    ]
-    assert ["DROP USER ''@'localhost'" in each for each in remedies] == [is_named, is_named]
+    hint = explain_anonymous_user(f"Access denied for user 'rowlock'@'{host}' (using password: YES)")
+    assert ("anonymous user" in hint) is is_named
 
 
 @pytest.mark.parametrize("code", [1054, 1064, 1109, 1193, 1235, 1305])

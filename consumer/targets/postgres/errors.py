@@ -75,7 +75,7 @@ REMEDIES = {
     TOO_MANY_COLUMNS: FEWER_COLUMNS,
     ROW_TOO_LARGE: "shorten the row's values at the source, or drop this index in the target; "
     "`rowlock quarantine retry` then writes the row",
-    LOGIN_REFUSED: f"user or password is wrong: {CORRECT_LOGIN}",
+    LOGIN_REFUSED: CORRECT_LOGIN,
     "28000": "let this user in (the server's pg_hba.conf), or correct the user in the configuration",
     "3D000": "create the database, or correct its name in the configuration",
     "3F000": "create the schema (`rowlock check` prints the statement), or correct its name in the route",
