@@ -24,9 +24,11 @@ EXCLUDE_TABLE = "exclude the table"
 
 def add_exclusion(remedy: str, db: str, table: str) -> str:
     """Return a remedy for a table of a source with the entry that excludes it, if that is a remedy."""
+    if f"{EXCLUDE_TABLE} (append" in remedy:
+        return remedy
     entry = f'"!{format_table_pattern((db, table))}"'
-    how = f"{EXCLUDE_TABLE} (append {entry} to the source's `tables`, then rowlock reload)"
-    return remedy if how in remedy else remedy.replace(EXCLUDE_TABLE, how)
+    how = f"append {entry} to the source's `tables`; while rowlock runs, also rowlock reload"
+    return remedy.replace(EXCLUDE_TABLE, f"{EXCLUDE_TABLE} ({how})")
 
 
 def format_copy_remedy(db: str, table: str) -> str:

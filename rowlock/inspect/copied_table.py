@@ -58,7 +58,7 @@ def explain_missing_table(source: str, table: TableName, stop: TableStop | None)
     return Problem(
         f"source {source} has no table {name}, or its user may not read it, and Kafka has its rows",
         f"GRANT SELECT on it, create it again, or take it out of the source's `tables:` "
-        f'(append "!{name}", then `rowlock reload`)',
+        f'(append "!{name}"; while rowlock runs, also `rowlock reload`)',
     )
 
 

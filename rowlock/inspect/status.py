@@ -54,7 +54,9 @@ from schemas.wire.copies import find_copy_state
 from schemas.wire.records import Watermark
 
 STATUS_FORMAT_VERSION = 1
-_ILL = frozenset({"stopped", "restarting", "silent", "unknown"})
+_WAITING = frozenset({"stopped", "left out"})
+"""States of what waits for a person."""
+_ILL = _WAITING | {"restarting", "silent", "unknown"}
 _NOT_CAPTURED = frozenset({"new", "stopped", "restarting", "silent"})
 
 
@@ -66,8 +68,8 @@ class ApplyUnitStatus(msgspec.Struct, frozen=True):
     topic: str = msgspec.field(name="topic")
     target: str = msgspec.field(name="target")
     state: str = msgspec.field(name="state")
-    """current | behind | stopped | restarting | new (never applied) | unknown (the target does not
-    answer).
+    """current | behind | stopped | left out (capture never took up the table) | restarting | new (never
+    applied) | unknown (the target does not answer).
     """
     position: tuple[int, int, int, int] | None = msgspec.field(name="position", default=None)
     offset: int | None = msgspec.field(name="offset", default=None)
@@ -125,14 +127,14 @@ def judge_unit_state(
     at_capture: TableStatus | None,
     placed: StateReason | None,
 ) -> StateReason:
-    """Return a unit's state by the first that applies: a stop by capture, a stop in the target, the
-    coordinator's state, its progress.
+    """Return a unit's state by the first that applies: capture publishes nothing of the table, a stop in the
+    target, the coordinator's state, its progress.
 
     `applied`: whether it has progress; `late`: offsets that are not applied, None: the topic has lost events;
     `in_target`: its stored state, also why it waits for a person.
     """
     if at_capture is not None:
-        return StateReason("stopped", at_capture.reason, at_capture.remedy, at_capture.since_ms)
+        return StateReason(at_capture.state, at_capture.reason, at_capture.remedy, at_capture.since_ms)
     if in_target is not None and in_target.stopped is not None:
         problem = decode_problem(in_target.stopped)
         return StateReason("stopped", problem.what, problem.action or None, in_target.since_ms)
@@ -345,13 +347,13 @@ def judge_unit(unit: AppliedUnit, seen: _SharedFacts) -> ApplyUnitStatus:
         seen.placement, seen.placement.units.get(build_apply_unit_name(name.pipeline, name.topic))
     )
     why = judge_unit_state(slowest is not None, unit.late, unit.state, at_capture, placed)
-    if why.state == "stopped" and why.remedy is not None and mark is not None and name.table is not None:
+    if why.state in _WAITING and why.remedy is not None and mark is not None and name.table is not None:
         why = replace(why, remedy=explain_remedy(why.remedy, find_copy_state(mark.copies, *name.table)))
     if why.reason is None and unit.outdated is not None:
         why = replace(why, reason=unit.outdated[0], remedy=unit.outdated[1])
     if why.reason is None and unit.debt is not None:
         why = replace(why, reason=unit.debt.describe())
-    waits = why.state == "stopped" and why.remedy is not None and why.reason != NOT_RUNNING_TEXT
+    waits = why.state in _WAITING and why.remedy is not None and why.reason != NOT_RUNNING_TEXT
     return ApplyUnitStatus(
         pipeline=name.pipeline,
         source=name.source,

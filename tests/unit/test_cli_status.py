@@ -452,6 +452,16 @@ def test_a_stop_by_capture_is_the_units_with_cause_time_and_remedy(read: Any) ->
     ]
 
 
+def test_a_table_that_was_never_captured_is_left_out_also_as_a_unit(read: Any) -> None:
+    """Its topic exists already, so it has a unit."""
+    found = read(Seen([], mark={"left_out": {"bank.acct": "it has no key: add a primary key"}}))
+    unit = only(found)
+    assert (unit.state, unit.reason, unit.remedy) == ("left out", "it has no key", "add a primary key")
+    assert unit.stopped == "it has no key: add a primary key"
+    assert [each.state for each in found.sources[0].tables] == ["left out"]
+    assert not found.healthy
+
+
 @pytest.mark.parametrize("place", [("bank.2024", "acct"), ("bank", "2024.my acct")])
 def test_a_stop_of_a_table_with_a_dot_in_its_name_is_the_units(place: tuple[str, str]) -> None:
     stopped = TableStatus(format_table_text(*place), "stopped", "seen", "do")

@@ -99,7 +99,7 @@ def test_a_table_in_kafka_must_be_at_the_source(explain: Callable[..., Problem |
         name = ".".join(table)
         assert problem.what.startswith(f"source b1 has no table {name}, or its user may not read it")
         assert "create it again" in problem.action
-        assert f'(append "!{name}", then `rowlock reload`)' in problem.action
+        assert f'(append "!{name}"; while rowlock runs, also `rowlock reload`)' in problem.action
 
 
 def test_a_table_in_kafka_is_known_if_the_source_does_not_answer(

@@ -100,7 +100,7 @@ def test_without_a_stop_it_is_named_as_missing(list_missing: ListMissing) -> Non
     assert found.problem.startswith(
         "source b1 has no table bank.closed, or its user may not read it, and Kafka"
     )
-    assert '(append "!bank.closed", then `rowlock reload`)' in found.problem
+    assert '(append "!bank.closed"; while rowlock runs, also `rowlock reload`)' in found.problem
 
 
 def test_a_table_that_the_source_has_is_not_missing(list_missing: ListMissing) -> None:

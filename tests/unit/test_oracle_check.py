@@ -192,7 +192,10 @@ WANTED = (
     'CREATE MATERIALIZED VIEW LOG ON "BANK"."ACCT" WITH PRIMARY KEY, SEQUENCE ("V") '
     "INCLUDING NEW VALUES in its place"
 )
-EXCLUDE = 'exclude the table (append "!BANK.ACCT" to the source\'s `tables`, then rowlock reload)'
+EXCLUDE = (
+    'exclude the table (append "!BANK.ACCT" to the source\'s `tables`; while rowlock runs, also rowlock '
+    "reload)"
+)
 LOB_TOO: Answers = {
     "SELECT OWNER, TABLE_NAME, COLUMN_NAME": [*GOOD["SELECT OWNER, TABLE_NAME, COLUMN_NAME"],
     ("BANK", "ACCT", "SCAN", "BLOB", 4000, 0, None, None, "Y", "NO", None)]

@@ -99,7 +99,8 @@ def test_tables_of_one_topic_stop_at_places_of_their_own() -> None:
 
 def test_the_remedy_names_the_entry_that_excludes_the_table() -> None:
     error = TableStoppedError(None, "value", "a value", f"exclude the table, or {COPY_EACH}")
-    exclude = 'exclude the table (append "!bank.acct" to the source\'s `tables`, then rowlock reload)'
+    entry = '"!bank.acct" to the source\'s `tables`; while rowlock runs, also rowlock reload'
+    exclude = f"exclude the table (append {entry})"
     assert CAUSE.build_table_stop(ACCT, error).remedy == f"{exclude}, or rowlock copy bank.acct"
 
 

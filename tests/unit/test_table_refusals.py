@@ -24,7 +24,10 @@ from schemas.wire.debezium import format_debezium_topic
 from tests.kits.apply import account_table
 
 NAME = ("bank", "my log")
-REMEDY = 'exclude the table (append "!bank.`my log`" to the source\'s `tables`, then rowlock reload)'
+REMEDY = (
+    'exclude the table (append "!bank.`my log`" to the source\'s `tables`; while rowlock runs, also rowlock '
+    "reload)"
+)
 NO_KEY = NoKeyError("table bank.my log has no key", "add a primary key, or exclude the table")
 SOURCE: Any = SimpleNamespace(tables=["bank.*"], online_ddl=SimpleNamespace(names=ToolNames()), type="mysql")
 
@@ -34,6 +37,8 @@ def test_the_entry_is_added_once_and_only_to_this_remedy() -> None:
     assert once == f"add a key, or {REMEDY}"
     assert add_exclusion(once, *NAME) == once
     assert add_exclusion("add a key", *NAME) == "add a key"
+    earlier = once.replace("; while rowlock runs, also", ", then")
+    assert add_exclusion(earlier, *NAME) == earlier, "a version before has stored it"
 
 
 @pytest.mark.parametrize(

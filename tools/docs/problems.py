@@ -28,7 +28,7 @@ ellipsis replaces a name or a value. Search this page for the words of a message
 system. What each problem stops is described in [what stops what](../explanation/what-stops-what.md).
 
 *Exclude the table* means: append `"!database.table"` to the source's `tables` in the
-[configuration](configuration.md), then `rowlock reload`. The message itself names the entry.
+[configuration](configuration.md) and, while rowlock runs, `rowlock reload`. The message names the entry.
 """
 #: Title → folders whose problems it has. The first that fits has the problem.
 _CHAPTERS = (
