@@ -27,7 +27,11 @@ leading.
 """
 
 PlacementRow = Mapping[str, Any]
-START = "start `rowlock run`, or `rowlock coordinator` and `rowlock agent`"
+SEE_CHECK = "`rowlock check` shows the reason"
+START_AGAIN = (
+    f"start `rowlock run`, or `rowlock coordinator` and `rowlock agent`; if it refuses to start, {SEE_CHECK}"
+)
+"""The remedy while nothing runs. A start that was refused has recorded nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +87,19 @@ class PlacementReader:
             return Placement(problem=seen, known=False)
         candidate = find_leader(fold)
         if self._topic.is_missing:
-            return Placement(problem=f"{_explain_missing_topic(self._config)}: {START}")
+            return Placement(problem=f"{_explain_missing_topic(self._config)}: {START_AGAIN}")
         if candidate is None:
-            return Placement(problem=f"nothing runs: no coordinator leads: {START}")
+            return Placement(problem=f"nothing runs: no coordinator leads: {START_AGAIN}")
         try:
             answers = self._ask(candidate.rest)
         except CommandError as error:
             seen = f"coordinator {candidate.name}, the last to lead, does not answer at {candidate.rest}"
             is_refused = isinstance(error, NoListenerError)
-            why = f"{seen}: {START}" if is_refused else f"{seen} ({error}): let this machine reach it"
+            why = (
+                f"nothing runs: {seen}: {START_AGAIN}"
+                if is_refused
+                else f"{seen} ({error}): let this machine reach it"
+            )
             return Placement(problem=why, known=is_refused)
         versions = process_versions(candidate.name, answers.leader, answers.agents)
         units = {str(row["unit"]): row for row in answers.units}

@@ -309,14 +309,17 @@ class StatusReader:
         return msgspec.structs.replace(found, headroom_seconds=backlog.headroom_s)
 
     def _explain_refused_source(self, name: str, placement: Placement) -> Problem | None:
-        """Return why a source's version is refused or, while nothing runs, why the source refuses the log-in.
-        Asked once, because a source that does not answer would delay each reading.
+        """Return why a source's version is refused or, while nothing runs, why capture would refuse it. Asked
+        once, because a source that does not answer would delay each reading.
         """
         place = f"source {name}"
         if place not in self._refusals:
             runs = not (placement.known and placement.problem)
-            explain = explain_unsupported_source if runs else explain_refused_source
-            self._refusals[place] = explain(self._config.sources[name])
+            self._refusals[place] = (
+                explain_unsupported_source(self._config.sources[name])
+                if runs
+                else explain_refused_source(self._config, name)
+            )
         return self._refusals[place]
 
     def _list_unsupported_targets(self, read: Collection[str]) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Protocol
 from rowlock.errors import CommandError
 from rowlock.inspect.observed.first_copy_reader import FirstCopyList
 from rowlock.inspect.observed.source_status import SourceStatus
-from rowlock.inspect.placement import START, Placement
+from rowlock.inspect.placement import START_AGAIN, Placement
 from rowlock.inspect.status import Status, StatusReader
 from rowlock.live.figures import LiveReading, LiveSnapshot, QuarantinedRows
 from schemas.clock import read_clock_ms
@@ -106,7 +106,7 @@ class LiveReader:
         if placement.problem:
             if placement.known and self._is_starting():
                 return
-            raise CommandError(placement.problem.removesuffix(f": {START}"))
+            raise CommandError(placement.problem.removesuffix(f": {START_AGAIN}"))
         reading = LiveReading(read_clock_ms(), placement, sources, reader.list_first_copies())
         with self._lock:
             self._snapshot = replace(

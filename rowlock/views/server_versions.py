@@ -1,9 +1,10 @@
-"""Checks for servers that refuse rowlock, for commands that do not connect to them otherwise."""
+"""Checks for servers that rowlock cannot use, for commands that do not connect to them otherwise."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 from consumer.errors import ConsumerError
 from consumer.targets.dialect import open_target
@@ -23,12 +24,26 @@ def explain_unsupported_source(source: SourceConfig) -> Problem | None:
     return error.problem if isinstance(error, UnsupportedServerError) else None
 
 
-def explain_refused_source(source: SourceConfig) -> Problem | None:
-    """Connect to a source and return why its version or the log-in is refused; None: neither is, or it does
-    not answer.
+def explain_refused_source(config: Config, name: str) -> Problem | None:
+    """Connect to a source and return why capture would refuse it: its version, the log-in, its settings, or a
+    right that its user lacks; None: nothing is wrong, or it does not answer.
     """
-    error = _find_connect_error(source)
-    return None if error is None or error.transient else error.problem
+    from producer.errors import CaptureError, SourceRefusedError
+    from producer.sources.known import load_source_database
+
+    if (error := _find_connect_error(config.sources[name])) is not None:
+        return None if error.transient else error.problem
+    source = load_source_database(config, name)
+    try:
+        source.require_usable()
+    except SourceRefusedError as refused:
+        problem = refused.problem
+        return replace(problem, what=problem.what.removeprefix(f"source {name}: "))
+    except CaptureError:
+        return None
+    finally:
+        source.close()
+    return None
 
 
 def _find_connect_error(source: SourceConfig) -> ServerConnectError | None:

@@ -20,6 +20,7 @@ from rowlock.errors import CommandError
 from rowlock.inspect.check import list_scoped_findings
 from rowlock.inspect.headroom import list_short_logs, measure_headroom
 from rowlock.inspect.scopes import is_kafka_unreachable
+from rowlock.views.server_versions import explain_refused_source
 from rowlock.views.source import read_log_end, read_source_log
 from schemas.config.model import Config, SourceConfig, load_config
 from schemas.findings import Finding
@@ -134,13 +135,17 @@ def test_a_missing_right_is_one_finding_with_a_statement_that_the_server_execute
     [found] = list_lacking(config)
     assert list_lacking(without_kafka) == [found]
     assert found.message == f"user {bank.user} lacks {name}"
+    refused = explain_refused_source(config, "s")
+    assert refused is not None, "status names it while nothing runs"
+    assert (refused.what, refused.action) == (found.message, found.remedy)
     if right == "the log":
         for read in (read_log_end, read_source_log):
-            with pytest.raises(CommandError) as refused:
+            with pytest.raises(CommandError) as unread:
                 read(config.sources["s"], "s")
-            assert refused.value.problem.action == found.remedy
+            assert unread.value.problem.action == found.remedy
     bank.run(found.remedy)
     assert list_lacking(config) == []
+    assert explain_refused_source(config, "s") is None
     assert read_log_end(config.sources["s"], "s")[1] > 0
     assert read_source_log(config.sources["s"], "s").files
 

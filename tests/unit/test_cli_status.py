@@ -22,6 +22,7 @@ from rich.console import Console
 from consumer.ordering.model import LaneProgress, QuarantineEntry, UnitState
 from consumer.tables.stored import StoredDefinition
 from producer.capture import ENDED_AS_ASKED
+from producer.errors import CaptureError, SourceRefusedError, TransientSourceError
 from rowlock.cli import main
 from rowlock.commands import tables
 from rowlock.commands.reasons import format_reason_lines, list_status_reasons
@@ -36,9 +37,9 @@ from rowlock.inspect import headroom as of_check
 from rowlock.inspect import status
 from rowlock.inspect.observed import applied
 from rowlock.inspect.observed.applied import AppliedReader, AppliedUnit
-from rowlock.inspect.observed.source_status import START_AGAIN, TableStatus
+from rowlock.inspect.observed.source_status import TableStatus
 from rowlock.inspect.observed.versions import ProcessVersion
-from rowlock.inspect.placement import Placement
+from rowlock.inspect.placement import START_AGAIN, Placement
 from rowlock.inspect.status import ApplyUnitStatus, Status, StatusReader
 from rowlock.views import headroom, server_versions
 from rowlock.views.kafka import OffsetSpan
@@ -629,6 +630,34 @@ def test_a_start_that_the_source_refused_is_explained_by_its_refusal(
     problems[0] = ServerConnectError("access denied for u", "correct it", transient=False)
     running = ill("restarting", "the agent was lost")
     assert read(Seen(placement=running)).sources[0].reason == "the agent was lost", "capture reports its own"
+
+
+def test_a_start_that_was_refused_for_the_source_is_explained_by_its_check(
+    read: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacks = SourceRefusedError("source b1: user u lacks BINLOG MONITOR", "GRANT BINLOG MONITOR ON …")
+    problems: list[CaptureError] = [lacks]
+    closed: list[bool] = []
+
+    def refuse() -> None:
+        raise problems[0]
+
+    monkeypatch.setattr(server_versions, "_find_connect_error", lambda _: None)
+    monkeypatch.setattr(
+        "producer.sources.known.load_source_database",
+        lambda *_: SimpleNamespace(require_usable=refuse, close=lambda: closed.append(True)),
+    )
+    nobody = Placement(problem="nothing runs: no coordinator leads")
+    source = read(Seen(placement=nobody, unmarked=True)).sources[0]
+    assert (source.state, source.reason, source.remedy) == (
+        "stopped",
+        "user u lacks BINLOG MONITOR",
+        "GRANT BINLOG MONITOR ON …",
+    )
+    problems[0] = TransientSourceError("it does not answer at the moment")
+    source = read(Seen(placement=nobody, unmarked=True)).sources[0]
+    assert (source.state, source.reason) == ("new", None)
+    assert closed == [True, True]
 
 
 @pytest.mark.parametrize(("options", "screens"), [([], 0), (["--watch"], 1)])

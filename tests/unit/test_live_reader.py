@@ -11,7 +11,7 @@ import pytest
 from rowlock.errors import CommandError
 from rowlock.inspect.observed.first_copies import FirstCopyProgress
 from rowlock.inspect.observed.first_copy_reader import FirstCopyList
-from rowlock.inspect.placement import START, Placement
+from rowlock.inspect.placement import START_AGAIN, Placement
 from rowlock.inspect.status import ApplyUnitStatus, Status
 from rowlock.live import reader as reader_module
 from rowlock.live.reader import LiveReader, pause_after_reading, pause_after_status
@@ -86,7 +86,7 @@ def test_the_last_two_readings_and_the_quarantine_are_kept(reader: LiveReader) -
 
 @pytest.mark.parametrize(
     ("placement", "why"),
-    [(refuse, "it does not answer"), (lambda: Placement(problem=f"no leader: {START}"), "no leader")],
+    [(refuse, "it does not answer"), (lambda: Placement(problem=f"no leader: {START_AGAIN}"), "no leader")],
 )
 def test_a_reading_that_fails_keeps_the_one_before(
     reader: LiveReader, system: FakeSystem, placement: Callable[[], Placement], why: str
@@ -107,7 +107,7 @@ def test_a_run_that_starts_is_not_one_without_a_coordinator(
 
     def find_none() -> Placement:
         asked.append(1)
-        return Placement(problem=f"no leader: {START}")
+        return Placement(problem=f"no leader: {START_AGAIN}")
 
     system.placement = find_none
     reader.start()

@@ -17,7 +17,7 @@ from rowlock.coordinator.leader_client import FoundLeader, LeaderClient
 from rowlock.errors import CommandError, KafkaUnreachableError, NoLeaderError, NoListenerError
 from rowlock.inspect import placement
 from rowlock.inspect.observed.versions import ProcessVersion, format_version_lines
-from rowlock.inspect.placement import LeaderAnswers, Placement, PlacementReader
+from rowlock.inspect.placement import START_AGAIN, LeaderAnswers, Placement, PlacementReader
 from schemas.config.model import Config, CoordinationConfig, load_config
 
 CONFIG = """\
@@ -89,7 +89,8 @@ def test_where_nobody_leads_nothing_runs(read: Callable[..., Placement], fold: C
     found = read(fold)
     assert found.known
     assert "nothing runs" in found.problem
-    assert found.problem.endswith("start `rowlock run`, or `rowlock coordinator` and `rowlock agent`")
+    assert "start `rowlock run`, or `rowlock coordinator` and `rowlock agent`" in found.problem
+    assert found.problem.endswith("; if it refuses to start, `rowlock check` shows the reason")
 
 
 def test_a_kafka_without_a_control_topic_is_named(read: Callable[..., Placement]) -> None:
@@ -97,13 +98,15 @@ def test_a_kafka_without_a_control_topic_is_named(read: Callable[..., Placement]
     found = read(ControlFold(), missing=True)
     assert found.problem == (
         "nothing runs: Kafka at 127.0.0.1:1 has no control topic rowlock.control, so nothing has run with it "
-        "yet or its data were removed: start `rowlock run`, or `rowlock coordinator` and `rowlock agent`"
+        f"yet or its data were removed: {START_AGAIN}"
     )
 
 
 def test_a_leader_that_is_gone_from_one_that_cannot_be_reached(read: Callable[..., Placement]) -> None:
     missing = read(led(), raising(NoListenerError("h:2 does not answer", "start it")))
-    assert (missing.known, "c1" in missing.problem) == (True, True)
+    assert missing.known
+    assert missing.problem.startswith("nothing runs: coordinator c1, the last to lead, does not answer")
+    assert missing.problem.endswith(START_AGAIN)
     for error in (
         NoLeaderError("refused.example:2 does not answer (timed out)"),
         CommandError("the token is refused"),

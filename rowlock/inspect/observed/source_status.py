@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from coordinator.server.operators.copies import CopyRow
-from rowlock.inspect.placement import START, Placement, PlacementRow
+from rowlock.inspect.placement import SEE_CHECK, START_AGAIN, Placement, PlacementRow
 from rowlock.views.copy_desk import copy_rows, explain_remedy
 from schemas.problems import decode_problem
 from schemas.table.patterns import build_loose_selection
@@ -25,8 +25,6 @@ SILENT_S = 10.0
 """Capture writes a watermark a second. A source without one for this many seconds is silent."""
 NOT_RUNNING_TEXT = "no process runs it"
 LEFT_OUT = "it was not started"
-SEE_CHECK = "`rowlock check` shows the reason"
-START_AGAIN = f"{START}; if it refuses to start, {SEE_CHECK}"
 
 
 @dataclass(frozen=True, slots=True)
