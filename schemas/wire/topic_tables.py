@@ -12,6 +12,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from schemas.backoff import Backoff
 from schemas.config.model import KafkaConfig
 from schemas.io.kafka_clients import (
     ClientLog,
@@ -27,10 +28,9 @@ from schemas.wire.topic_names import parse_stored_names
 
 POSITION_READ_TIMEOUT_S = 10.0
 """Seconds without any record after which the read of a position topic fails."""
-POSITION_REREAD_DELAY_S = 10.0
-"""Seconds after which records are read again for topics that they did not name.
-
-Capture may have been upgraded since then, or the topics are not rowlock's.
+REREAD_BACKOFF = Backoff(first=0.2, longest=10.0)
+"""The delays before records are read again for topics that they did not name. Capture's first start creates
+topics a moment before it stores their names; other topics are not rowlock's, or capture was upgraded since.
 """
 
 
@@ -44,7 +44,7 @@ class _PositionTopic:
     tables: dict[str, TableName] = field(default_factory=dict)
     unknown: frozenset[str] = frozenset()
     """Topics that the records did not name when they were last read."""
-    read_at: float = float("-inf")
+    reread: Backoff = REREAD_BACKOFF
 
 
 def make_topic_tables(kafka: KafkaConfig) -> TopicTables:
@@ -64,9 +64,8 @@ def make_topic_tables(kafka: KafkaConfig) -> TopicTables:
 class TopicTables:
     """The mapping of topics to tables of sources that rowlock captures. Thread-safe.
 
-    Records are read if a topic exists that the previous ones did not name: capture stores a name before
-    it creates the topic. Raises KafkaException if Kafka does not answer, EnvelopeError for a record
-    that cannot be decoded.
+    Records are read if a topic exists that the previous ones did not name. Raises KafkaException if Kafka
+    does not answer, EnvelopeError for a record that cannot be decoded.
     """
 
     def __init__(
@@ -94,15 +93,13 @@ class TopicTables:
                 unknown = frozenset(
                     topic for topic in mine if topic not in known.tables and topic.count(".", len(head)) == 1
                 )
-                if unknown and self._is_due(known, unknown):
+                is_new = bool(unknown - known.unknown)
+                if unknown and (is_new or self._clock() >= known.reread.next_at):
                     self._read_positions(source, known)
                     known.unknown = (known.unknown | unknown).difference(known.tables)
-                    known.read_at = self._clock()
+                    known.reread = (REREAD_BACKOFF if is_new else known.reread).with_failure(self._clock())
                 found |= {topic: known.tables[topic] for topic in mine if topic in known.tables}
         return found
-
-    def _is_due(self, known: _PositionTopic, unknown: frozenset[str]) -> bool:
-        return bool(unknown - known.unknown) or self._clock() >= known.read_at + POSITION_REREAD_DELAY_S
 
     def _read_positions(self, source: str, known: _PositionTopic) -> None:
         consumer = self._open()

@@ -39,7 +39,7 @@ def held_keys(bench: CopyBench) -> list[str]:
 
 
 def filled(count: int = 8, *, text: bool = False, **options: Any) -> tuple[CopyBench, FakeSource]:
-    bench, source = benched(text=text, **{"sweep_s": 60.0, **options})
+    bench, source = benched(text=text, **options)
     bench.write([source.put(source.row(n, f"{n}@x", 1)) for n in range(count)])
     return bench, source
 

@@ -60,7 +60,7 @@ class KeyedSource(FakeSource):
 
 def fill(form: TargetForm) -> tuple[CopyBench, KeyedSource]:
     """Return a unit of a target with the rows 0 to 7, and its source."""
-    bench = CopyBench(routes=(form.route,), sweep_s=60.0)
+    bench = CopyBench(routes=(form.route,))
     bench.target.tables["public.t"] = form.target
     source = KeyedSource(form.source)
     bench.write([source.definition()])

@@ -14,7 +14,7 @@ from schemas.errors import EnvelopeError
 from schemas.wire.codec import encode_stored_position
 from schemas.wire.records import StoredPosition
 from schemas.wire.topic_names import as_stored
-from schemas.wire.topic_tables import POSITION_READ_TIMEOUT_S, POSITION_REREAD_DELAY_S, TopicTables
+from schemas.wire.topic_tables import POSITION_READ_TIMEOUT_S, REREAD_BACKOFF, TopicTables
 from tests.kits.topic import IDENTITY
 
 RECORD = StoredPosition(
@@ -113,10 +113,35 @@ def test_a_new_topic_is_looked_for_at_once_and_a_strange_one_now_and_then(
     assert positions.opened == 1
     positions.store(NAMES)
     assert tables.find_tables(["b1"], ["p.b1.bank.acct_old"]) == {"p.b1.bank.acct_old": ("bank", "acct.old")}
-    positions.now += POSITION_REREAD_DELAY_S
+    positions.now += REREAD_BACKOFF.longest
     positions.store({("bank", "strange"): strange}, gen=2)
     assert tables.find_tables(["b1"], [strange]) == {strange: ("bank", "strange")}
     assert positions.opened == positions.closed == 3
+
+
+def test_a_first_start_that_creates_topics_before_it_stores_their_names_is_noticed_at_once(
+    positions: Positions, tables: TopicTables
+) -> None:
+    positions.values = []
+    assert tables.find_tables(["b1"], ["p.b1.bank.acct"]) == {}
+    positions.store(NAMES)
+    positions.now += REREAD_BACKOFF.first
+    assert tables.find_tables(["b1"], ["p.b1.bank.acct"]) == {"p.b1.bank.acct": ("bank", "acct")}
+
+
+def test_records_are_read_ever_less_often_for_strange_topics(
+    positions: Positions, tables: TopicTables
+) -> None:
+    positions.store(NAMES)
+    for _ in range(600):
+        tables.find_tables(["b1"], ["p.b1.bank.strange"])
+        positions.now += 0.1
+    assert 8 < positions.opened < 16
+    tables.find_tables(["b1"], ["p.b1.bank.strange", "p.b1.bank.stranger"])
+    opened = positions.opened
+    positions.now += REREAD_BACKOFF.first
+    tables.find_tables(["b1"], ["p.b1.bank.strange", "p.b1.bank.stranger"])
+    assert positions.opened == opened + 1, "a new topic begins anew"
 
 
 def test_topics_of_another_source_are_left_out(positions: Positions, tables: TopicTables) -> None:
@@ -127,7 +152,7 @@ def test_topics_of_another_source_are_left_out(positions: Positions, tables: Top
 
 def test_capture_that_has_not_begun_has_no_tables(positions: Positions, tables: TopicTables) -> None:
     assert tables.find_tables(["b1"], ["p.b1.bank.acct"]) == {}
-    positions.now += POSITION_REREAD_DELAY_S
+    positions.now += REREAD_BACKOFF.longest
     positions.store(NAMES)
     assert tables.find_tables(["b1"], ["p.b1.bank.acct"]) == {"p.b1.bank.acct": ("bank", "acct")}
 

@@ -44,6 +44,23 @@ def test_rows_that_nobody_could_apply_are_never_taken_for_applied(monkeypatch: p
     assert "without a table definition" in report.message
 
 
+def test_a_new_table_is_read_once_after_it_was_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading it took most of the time of a unit's first attempt, and a start may have thousands."""
+    found = []
+    read = FakeSession.read_table
+
+    def count(self: FakeSession, schema: str, name: str) -> Table | None:
+        found.append(read(self, schema, name))
+        return found[-1]
+
+    monkeypatch.setattr(FakeSession, "read_table", count)
+    bench, source = started()
+    bench.write(source.history(random.Random(3), 30))
+    assert bench.apply().state == "ok"
+    assert [each is not None for each in found].count(True) == 1
+    assert bench.target.rows_of() == rows_of(source)
+
+
 @pytest.mark.parametrize("short", [0, 500])
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_a_history_ends_as_the_source(short: int, lanes: int) -> None:

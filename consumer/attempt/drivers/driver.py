@@ -188,9 +188,12 @@ class AttemptDriver(Generic[C]):
 
     def _prepare_definition(self, effect: fx.PrepareDefinition) -> ActiveDefinition:
         connection = self._connections.get_connection(0)
-        return resolve_definition(
+        prepared = resolve_definition(
             self._spec, connection, effect.stored, first=effect.first, sharers=self._inputs.sharers
         )
+        if effect.first:  # the attempt begins again with it, and need not read the table again
+            self._tables[self._spec.place] = prepared
+        return prepared
 
     def _explain_misfit(self, effect: fx.ExplainMisfit) -> Problem | None:
         spec, connection = self._spec, self._connections.get_connection(0)
