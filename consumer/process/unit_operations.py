@@ -123,7 +123,6 @@ class UnitOperations:
             if found is None:
                 why = encode_problem(Problem(f"{unit.topic}: no such topic yet"))
                 return OperationFailed(unit.topic, unit.assignment, why, should_retry=True)
-            self._topics.fetch_expected_bounds(unit)
         except Exception as error:  # noqa: BLE001  # nothing can be done without its topic
             return structs.replace(build_failure(unit, error), should_retry=True, waits=False)
         try:

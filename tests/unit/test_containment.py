@@ -214,7 +214,7 @@ def lost(hands: UnitOperations) -> FakeTarget:
 
 
 HANDS = {
-    "topic": "consumer.process.operations.unit_resources.UnitTopics.fetch_expected_bounds",
+    "topic": "consumer.process.operations.unit_resources.UnitTopics.describe_topic",
     "bounds": "consumer.process.operations.unit_resources.UnitTopics.require_bounds",
     "take-over": "consumer.process.unit_operations.take_unit",
     "go on": "consumer.process.unit_operations.UnitOperations._go_on",
@@ -237,7 +237,7 @@ def test_a_hand_never_raises(
         "nothing is known to be wrong with the unit yet"
     )
     if layer == "topic":
-        assert isinstance(warmed, OperationFailed), "the bounds are read before the takeover"
+        assert isinstance(warmed, OperationFailed), "the topic is read before the takeover"
         return  # not asked again
     taken = hands.take_over(TakeOver(unit, 0))
     assert isinstance(taken, OperationFailed)
@@ -389,9 +389,8 @@ def test_an_operation_passes_on_the_last_offset_of_its_topic() -> None:
     seen: list[tuple[str, str, int]] = []
     cluster: Any = SimpleNamespace(fetch_bounds=lambda _: {TOPIC: (3, 9)})
     topics = UnitTopics(cluster, lambda *found: seen.append(found))
-    for read in (topics.require_bounds, topics.fetch_expected_bounds):
-        assert read(UnitRef(TOPIC, "b1", 1, "id")) == (3, 9)
-    assert seen == [("b1", TOPIC, 8)] * 2
+    assert topics.require_bounds(UnitRef(TOPIC, "b1", 1, "id")) == (3, 9)
+    assert seen == [("b1", TOPIC, 8)]
 
 
 # -- what serves all units

@@ -13,7 +13,7 @@ import structlog
 
 from consumer.attempt.reports import CopyNeed
 from consumer.attempt.unit_errors import classify_error
-from consumer.errors import ConsumerError, CopyNeededError, MissingGrantError, TransientError
+from consumer.errors import ConsumerError, CopyNeededError, MissingGrantError
 from consumer.slots.connections import ConnectionCache
 from consumer.slots.pipeline import PipelineSettings
 from consumer.tables.discovery import KafkaCluster, TopicDescription
@@ -131,14 +131,6 @@ class UnitTopics:
             return split
         policy = self._cluster.fetch_cleanup_policy(unit.topic)
         return None if policy is None else explain_compaction_refusal(unit.topic, policy)
-
-    def fetch_expected_bounds(self, unit: UnitRef) -> OffsetBounds:
-        """Return the bounds of a topic that may not exist yet. Raises TransientError."""
-        found = self.fetch_bounds([unit.topic]).get(unit.topic)
-        if found is None:
-            raise TransientError(f"{unit.topic}: the topic no longer exists")
-        self._seen(unit.source, unit.topic, found[1] - 1)
-        return found
 
     def require_bounds(self, unit: UnitRef) -> OffsetBounds:
         """Return the bounds of a topic that has existed. Raises CopyNeededError if it was deleted."""
