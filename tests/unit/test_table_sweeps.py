@@ -4,12 +4,14 @@ between batches, here a page at a time (docs/adr/0041-partition-retention.md).""
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from msgspec.structs import replace as replaced
 
-from consumer.attempt.copies import keys_on_disk, table_sweep
-from consumer.attempt.drivers import threads
+from consumer.attempt.copies import keys, keys_on_disk, table_sweep
+from consumer.attempt.drivers import driver, threads
 from schemas.table.model import ColumnType, Kind
 from tests.kits.apply import FakeSource
 from tests.kits.copy import CopyOf
@@ -20,12 +22,23 @@ FORMS = pytest.mark.parametrize("form", ["text", "decimal"])
 """The target's key: a text, or a number that it shows with two digits more than the source."""
 
 
-@pytest.fixture(autouse=True)
-def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, params=[5, 10_000], ids=["on disk", "in memory"])
+def small_pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Let pages be small, and keep at most so many keys in memory. Returns what does it again."""
+
+    def shrink() -> None:
+        _shrink_pages(monkeypatch, request.param)
+
+    shrink()
+    return shrink
+
+
+def _shrink_pages(monkeypatch: pytest.MonkeyPatch, in_memory: int) -> None:
+    monkeypatch.setattr(driver, "ScratchKeys", partial(keys_on_disk.ScratchKeys, most=in_memory))
     monkeypatch.setattr(threads, "KEYS_PER_FETCH", 2)
-    monkeypatch.setattr(table_sweep, "KEYS_PER_PAGE", 1)
+    for module in (keys, keys_on_disk, table_sweep):
+        monkeypatch.setattr(module, "KEYS_PER_PAGE", 1, raising=False)
     monkeypatch.setattr(table_sweep, "KEYS_PER_PIECE", 3)
-    monkeypatch.setattr(keys_on_disk, "MAX_KEYS_IN_MEMORY", 9)
 
 
 def filled(
@@ -83,7 +96,7 @@ def test_events_behind_the_last_marker_do_not_wait_for_the_comparison(
 @FORMS
 @pytest.mark.parametrize("remembers", [True, False])
 def test_rows_written_while_the_table_is_compared_stay(
-    form: str, remembers: bool, monkeypatch: pytest.MonkeyPatch
+    form: str, remembers: bool, small_pages: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows are written at each point of the comparison. `remembers`: whether the process does; otherwise
     another one has begun in between."""
@@ -100,7 +113,7 @@ def test_rows_written_while_the_table_is_compared_stay(
         settle(bench)
         assert is_settled(bench, source), moment
         monkeypatch.undo()
-        small_pages.__wrapped__(monkeypatch)  # type: ignore[attr-defined]
+        small_pages()
 
 
 def test_the_keys_of_a_sweep_that_capture_gave_up_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +247,9 @@ def test_a_target_whose_table_was_altered_is_compared_from_the_begin_again(
 
 
 @FORMS
-def test_random_histories_of_processes_end_as_the_source(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_histories_of_processes_end_as_the_source(
+    form: str, small_pages: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for seed in range(60):
         rng = random.Random(seed)
         bench, source = filled(monkeypatch, form, 12, lanes=rng.choice((1, 4)))
@@ -269,4 +284,4 @@ def test_random_histories_of_processes_end_as_the_source(form: str, monkeypatch:
         settle(bench)
         assert is_settled(bench, source), seed
         monkeypatch.undo()
-        small_pages.__wrapped__(monkeypatch)  # type: ignore[attr-defined]
+        small_pages()

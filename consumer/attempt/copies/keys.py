@@ -41,7 +41,9 @@ class KeyComparison(Protocol):
         """Remove `keys` from the doubted keys, because the target shows existing keys in this form."""
 
     def yield_doubted(self) -> Iterator[list[Key]]:
-        """Yield the target's keys that are neither existing keys nor removed by `discard_doubts`."""
+        """Yield the target's keys that are neither existing keys nor removed by `discard_doubts`, also those
+        that it removes between two pages.
+        """
 
     def close(self) -> None: ...
 
@@ -77,7 +79,7 @@ class MemoryKeys:
             self.doubts.pop(key, None)
 
     def yield_doubted(self) -> Iterator[list[Key]]:
-        return split_into_pages(list(self.doubts))
+        return split_into_pages(key for key in list(self.doubts) if key in self.doubts)
 
     def close(self) -> None:
         self.living, self.doubts = {}, {}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from consumer.attempt.copies.keys import MemoryKeys, encode_key, split_into_pages
+from consumer.attempt.copies.keys import KEYS_PER_PAGE, MemoryKeys, encode_key, split_into_pages
 from consumer.errors import TransientError
 from schemas.io.scratch import SCRATCH_ERRORS, Cursor, get_scratch_folder, open_nameless_database
 from schemas.table.model import Key
@@ -74,7 +74,16 @@ class SpilledKeys:
         self._run_for_each("DELETE FROM doubts WHERE k = ?", [(encode_key(key),) for key in keys])
 
     def yield_doubted(self) -> Iterator[list[Key]]:
-        return split_into_pages(row[0] for row in self._run_statement("SELECT k FROM doubts"))
+        return split_into_pages(self._yield_doubts())
+
+    def _yield_doubts(self) -> Iterator[bytes]:
+        """Yield the doubted keys. Each page is asked for when it is needed, because keys may be discarded
+        before.
+        """
+        query, after = f"SELECT k FROM doubts WHERE k > ? ORDER BY k LIMIT {KEYS_PER_PAGE}", b""
+        while rows := self._run_statement(query, after).fetchall():
+            yield from (row[0] for row in rows)
+            after = rows[-1][0]
 
     def close(self) -> None:
         self._db.close()
