@@ -244,6 +244,7 @@ def _report_watermark(mark: Watermark) -> None:
         removed={
             name: copy.removed.since_ms for name, copy in mark.copies.items() if copy.removed is not None
         },
+        prepared_ms=min((place.ts_ms for place in mark.prepared.values()), default=0),
     )  # fmt: skip
 
 

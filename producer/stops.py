@@ -52,7 +52,7 @@ CAUSES: dict[str, str] = {
     "size": "a row is larger than Kafka's maximum message size",
     "unfit": "the table changed so that it cannot be captured",
     "deselected": "the table was taken out of `tables:`",
-    "xa": "an XA transaction that cannot be followed changes the table",
+    "xa": "an XA transaction changes the table, and its rows are not known or cannot be read",
     "log": "capture cannot follow the table in the log",
     "topic": "Kafka's topic of the table is missing or unsuitable",
     "topic-lost": "Kafka's topic of the table was deleted, created again, or has lost its last records",

@@ -12,7 +12,19 @@ import pytest
 from deploy.embedded.services import Kafka
 from schemas.wire.event import EventEnvelope
 from schemas.wire.records import format_former_table_topic
-from tests.kits.capture import events, position, running, size, source, watermarks, write_config
+from tests.kits.capture import (
+    events,
+    position,
+    replay,
+    running,
+    size,
+    source,
+    source_rows,
+    topic_rows,
+    transactions_are_whole,
+    watermarks,
+    write_config,
+)
 from tests.kits.waiting import until
 
 
@@ -110,3 +122,19 @@ class Capturing:
 
     def notified(self) -> set[str]:
         return set(watermarks(self.kafka.bootstrap, self.db, "s")[-1].stops)
+
+    def holds_source_rows(self, *tables: str) -> None:
+        """Judge: every topic replays to what the source holds, without a gap, in whole transactions."""
+        replays = []
+        for table in tables:
+            found = replay(self.events(table))
+            replays.append(found)
+            rows = source_rows(self.database, self.db, table, "id, v")
+            assert topic_rows(found, self.db, table, ["id", "v"]) == rows
+        defining = {e.transaction.id for each in replays for e in each.accepted if e.ddl and e.transaction}
+        for each in replays:  # in a CREATE … SELECT the definition counts, too
+            each.transactions = {
+                name: seen for name, seen in each.transactions.items() if name not in defining
+            }
+        assert transactions_are_whole(replays)
+        assert self.notified() == set()

@@ -190,8 +190,8 @@ class CaptureLoop:
 
     def _handle_boundary(self, boundary: Boundary) -> None:
         """Process the end of a transaction."""
-        if boundary.stop is not None or boundary.undone:
-            self._stop_by_end(boundary)
+        if boundary.undone:
+            self._stop_not_undone(boundary)
         self._rows.end_transaction()
         for error in self._position.purge_sent_rows():
             self._stops.stop_tables(error, self._log.moment)
@@ -206,15 +206,12 @@ class CaptureLoop:
         if self._writer.full:
             self._writer.flush()
 
-    def _stop_by_end(self, boundary: Boundary) -> None:
-        """Stop the tables that are affected by the transaction's end."""
-        if boundary.stop is not None:
-            self._stops.stop_tables(boundary.stop, self._log.moment)
-        if boundary.undone:
-            server = self._ports.server()
-            engines = {name: server.find_nontransactional_engine(name) for name in boundary.undone}
-            if (stop := find_not_undone_stop(engines)) is not None:
-                self._stops.stop_tables(stop, self._log.moment)
+    def _stop_not_undone(self, boundary: Boundary) -> None:
+        """Stop the tables without transactions in which rows were rolled back."""
+        server = self._ports.server()
+        engines = {name: server.find_nontransactional_engine(name) for name in boundary.undone}
+        if (stop := find_not_undone_stop(engines)) is not None:
+            self._stops.stop_tables(stop, self._log.moment)
 
     def _send_stops(self, file: str, pos: int) -> None:
         """Send the pending stops to their topics, then store them with the position."""

@@ -12,7 +12,14 @@ import msgspec
 from producer.errors import SupersededError, TableStoppedError
 from producer.ports import Ports
 from producer.snapshot.scheduler import SnapshotScheduler
-from producer.sources.changes import Boundary, Evidence, TimedEnd, TransactionHeader
+from producer.sources.changes import (
+    Boundary,
+    Evidence,
+    TimedEnd,
+    TransactionHeader,
+    list_places,
+    load_prepared,
+)
 from producer.sources.protocols import ConsumedLog, SourceLog
 from producer.start.started import StartedCapture
 from producer.statements.shadows import ShadowTables
@@ -178,7 +185,9 @@ class CapturePosition:
         self._record = msgspec.structs.replace(
             self._record, file=boundary.file, pos=boundary.pos, ts_ms=source_ms,
             snapshot_done=tuple(sorted(done)), anchors=anchors,
-            stops=captured.list_stops(), prepared=boundary.prepared, proof=proof.proofs,
+            stops=captured.list_stops(), proof=proof.proofs,
+            prepared={xid: each.tables for xid, each in boundary.prepared.items()},
+            prepared_at=list_places(boundary.prepared),
             shadows=self._shadows.list_stored_shadows((parse_binlog_file_number(boundary.file),
              boundary.pos)),
             identity=msgspec.structs.replace(self._record.identity, gtid_set=proof.gtid_set),
@@ -191,4 +200,4 @@ def build_first_boundary(started: StartedCapture) -> Boundary:
     """Return the position at which a run of capture begins."""
     record = started.record
     header = TransactionHeader(record.file, record.pos, record.ts_ms, 0, None)
-    return Boundary(header, record.file, record.pos, prepared=record.prepared)
+    return Boundary(header, record.file, record.pos, prepared=load_prepared(record))

@@ -15,7 +15,7 @@ from producer.loop.rows import RowSender
 from producer.loop.table_stops import TableStops
 from producer.ports import Ports
 from producer.snapshot.scheduler import SnapshotScheduler
-from producer.sources.changes import LogMoment
+from producer.sources.changes import LogMoment, select_oldest_places
 from producer.sources.protocols import SourceLog
 from producer.start.repeated_events import build_definition_context, send_definition
 from producer.start.started import StartedCapture
@@ -24,6 +24,9 @@ from schemas.problems import encode_problem
 from schemas.wire.codec import encode_watermark
 from schemas.wire.position import parse_binlog_file_number
 from schemas.wire.records import Watermark, format_watermark_topic
+
+#: Open XA transactions that a watermark names.
+MAX_REPORTED_XA = 20
 
 
 class WatermarkSender:
@@ -75,6 +78,7 @@ class WatermarkSender:
             stops=self._stops.select_visible_stops(),
             left_out={name: encode_problem(problem) for name, problem in left_out.items()}, ended=ended,
             restarts=restarts, copies=self._copies.states.select_visible(now),
+            prepared=select_oldest_places(boundary.prepared, MAX_REPORTED_XA),
         )  # fmt: skip
         self._writer.send(self._topic, source.encode(), encode_watermark(watermark))
         if self._on_watermark is not None:

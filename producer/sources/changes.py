@@ -18,7 +18,8 @@ from producer.statements.ddl import TableAction, TableDdl
 from producer.statements.judgement import StatementVerdict
 from producer.statements.statement import Statement
 from schemas.findings import COPY_EACH
-from schemas.wire.records import Identity, LogProof
+from schemas.wire.position import parse_binlog_file_number
+from schemas.wire.records import Identity, LogProof, PreparedPlace, StoredPosition
 
 TableName = tuple[str, str]  # database, table
 TableNames = tuple[TableName, ...]
@@ -115,20 +116,56 @@ class Barrier(NamedTuple):
         return cls(header, statement, row, header.pos, (verdict,))
 
 
+class PreparedTransaction(NamedTuple):
+    """An XA transaction that is prepared and has not ended.
+
+    `tables`: those with rows in it. `place`: where these are in the log; None: it was prepared under a
+    version that did not keep the place.
+    """
+
+    tables: TableNames
+    place: PreparedPlace | None
+
+
+OpenXa = Mapping[str, PreparedTransaction]
+"""XID → the open transaction; never changed in place."""
+
+
+def load_prepared(record: StoredPosition) -> OpenXa:
+    """Return the XA transactions that are open at a stored position."""
+    return {
+        xid: PreparedTransaction(tables, record.prepared_at.get(xid))
+        for xid, tables in record.prepared.items()
+    }
+
+
+def list_places(prepared: OpenXa) -> dict[str, PreparedPlace]:
+    """Return where the rows of open XA transactions are, by XID, as far as it is known."""
+    return {xid: each.place for xid, each in prepared.items() if each.place is not None}
+
+
+def select_oldest_places(prepared: OpenXa, limit: int) -> dict[str, PreparedPlace]:
+    """Return the `limit` oldest of `list_places`, the oldest first."""
+    if not prepared:
+        return {}
+    places = sorted(
+        list_places(prepared).items(), key=lambda each: (parse_binlog_file_number(each[1].file), each[1].pos)
+    )
+    return dict(places[:limit])
+
+
 class Boundary(NamedTuple):
     """The end of a transaction: capture may resume at `file`, `pos`.
 
     `undone`: captured tables with rows that were rolled back, which is right only for a table with
-    transactions. `stop`: the stop of captured tables that the transaction's end causes. `prepared`: see
-    PreparedXaTransactions.
+    transactions. `prepared`: the XA transactions that are open there.
     """
 
     header: TransactionHeader
     file: str
     pos: int
     undone: frozenset[TableName] = frozenset()
-    stop: TableStoppedError | None = None
-    prepared: Mapping[str, TableNames] = {}
+    prepared: Mapping[str, PreparedTransaction] = {}
 
 
 def find_not_undone_stop(engines: Mapping[TableName, str | None]) -> TableStoppedError | None:

@@ -160,7 +160,10 @@ class AgentNumbers:
                 continue
             done_to = mark.checkpoint_ts / 1000
             if isinstance(named, CaptureName) and named.source in kept.logs:
-                if not (named.source in sources and sources[named.source].finished):
+                source = sources.get(named.source)
+                if source is not None and source.last.prepared_ms:
+                    done_to = min(done_to, source.last.prepared_ms / 1000)
+                if source is None or not source.finished:
                     yield f"source {named.source}", done_to, kept.logs[named.source]
             elif isinstance(named, ApplyName) and named.topic in kept.topics and named in figures:
                 needed_from = done_to if figures[named].left else now

@@ -42,6 +42,8 @@ class CapturedLine(msgspec.Struct, frozen=True):
     """"db.table" → its last copy."""
     removed: dict[str, int] = msgspec.field(name="removed", default_factory=dict)
     """"db.table" → time of a statement that removed rows which targets may still have, in milliseconds."""
+    prepared_ms: int = msgspec.field(name="prepared_ms", default=0)
+    """Time of the oldest XA PREPARE whose transaction has not ended, in milliseconds; 0: there is none."""
 
 
 @dataclass(slots=True)

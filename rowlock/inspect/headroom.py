@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rowlock.errors import CommandError, KafkaUnreachableError
+from rowlock.inspect.open_xa import check_open_xa
 from rowlock.inspect.status import Status, StatusReader
 from rowlock.views.headroom import (
+    NeededLog,
     UnappliedPart,
     build_unknown_headroom_finding,
     measure_source_backlog,
@@ -45,7 +47,8 @@ def list_short_logs(config: Config) -> list[Finding]:
     This needs no Kafka, without which the backlogs are not known.
     """
     names = [name for name, each in config.sources.items() if each.events != "debezium"]
-    read = [each for name in names for each in _yield_source_backlog(config, name, 0.0, None)]
+    nothing = NeededLog(0.0, None, "capture has not read")
+    read = [each for name in names for each in _yield_source_backlog(config, name, nothing)]
     backlogs = [each for each in read if isinstance(each, Backlog)]
     found = [each for each in read if isinstance(each, Finding)]
     return found + [warning for each in backlogs for warning in each.list_short_warnings()]
@@ -61,18 +64,18 @@ def _read_status(config: Config) -> Status:
 
 def _yield_source_backlogs(config: Config, seen: Status) -> Iterator[Backlog | Finding]:
     for source in seen.sources:
-        if source.state not in ("external", "finished"):
-            yield from _yield_source_backlog(config, source.name, source.lag_seconds or 0.0, source.position)
+        if source.state in ("external", "finished"):
+            continue
+        yield from _yield_source_backlog(config, source.name, source.find_needed_log(seen.time_ms))
+        yield from check_open_xa(config.sources[source.name], source, seen.time_ms)
 
 
-def _yield_source_backlog(
-    config: Config, name: str, lag_s: float, position: str | None
-) -> Iterator[Backlog | Finding]:
+def _yield_source_backlog(config: Config, name: str, needed: NeededLog) -> Iterator[Backlog | Finding]:
     """Yield the backlog of a source's capture, or a warning if its retention is not known. Nothing if the
     source does not answer, or refuses to show its log: that is an error of the source's check.
     """
     try:
-        yield measure_source_backlog(config.sources[name], name, lag_s, position)
+        yield measure_source_backlog(config.sources[name], name, needed)
     except CommandError as error:
         if not (isinstance(error.__cause__, ServerConnectError) or is_access_denied(error.__cause__)):
             yield build_unknown_headroom_finding(f"source {name}", error.problem.what, error.problem.action)

@@ -297,12 +297,11 @@ class StatusReader:
         refused = self._explain_refused_source(name, placement) if found.state in _NOT_CAPTURED else None
         if refused is not None:
             return msgspec.structs.replace(found, state="stopped", reason=refused.what, remedy=refused.remedy)
-        if found.state == "finished" or (found.lag_seconds or 0.0) < RETENTION_CHECK_AGE_S:
+        needed = found.find_needed_log(now_ms)
+        if found.state == "finished" or needed.age_s < RETENTION_CHECK_AGE_S:
             return found
         try:
-            backlog = measure_source_backlog(
-                self._config.sources[name], name, found.lag_seconds or 0.0, found.position
-            )
+            backlog = measure_source_backlog(self._config.sources[name], name, needed)
         except CommandError:
             return found  # it does not answer, or not for this user: capture's own state reports that
         self._alarms += backlog.list_alarms()

@@ -32,16 +32,24 @@ class UnappliedPart(NamedTuple):
     first: int | None
 
 
-def measure_source_backlog(source: SourceConfig, name: str, lag_s: float, at: str | None) -> Backlog:
-    """Return the backlog of capture, with `at` as its "file:pos". Queries the server. Raises CommandError."""
+class NeededLog(NamedTuple):
+    """The oldest part of a source's log that capture needs: its age in seconds, its "file:pos", and why."""
+
+    age_s: float
+    at: str | None
+    reader: str
+
+
+def measure_source_backlog(source: SourceConfig, name: str, needed: NeededLog) -> Backlog:
+    """Return the backlog of capture. Queries the server. Raises CommandError."""
     if has_view(source):
         with source_view(source, name) as view:
             rows = view.log_rows()
         kept = RetentionLimits(None, "capture alone deletes from it")
-        return Backlog(f"source {name}", "its log", kept, lag_s, "capture has not read", None, rows)
+        return Backlog(f"source {name}", "its log", kept, needed.age_s, needed.reader, None, rows)
     log = read_source_log(source, name)
-    size = log.count_bytes_from((at or "").rpartition(":")[0])
-    return Backlog(f"source {name}", "its log", log.kept, lag_s, "capture has not read", size)
+    size = log.count_bytes_from((needed.at or "").rpartition(":")[0])
+    return Backlog(f"source {name}", "its log", log.kept, needed.age_s, needed.reader, size)
 
 
 def measure_topic_backlogs(

@@ -161,6 +161,20 @@ class ShadowTable(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     """The shadow was deleted, or has replaced the table."""
 
 
+class PreparedPlace(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """The place in the log of the rows of an XA transaction that is prepared and has not ended: between `pos`
+    and `end` of `file`.
+    """
+
+    file: str = msgspec.field(name="file")
+    pos: int = msgspec.field(name="pos")
+    end: int = msgspec.field(name="end")
+    ts_ms: int = msgspec.field(name="ts_ms")
+    """Time of XA PREPARE at the source."""
+    altered: tuple[tuple[str, str], ...] = msgspec.field(name="altered", default=())
+    """Tables (database, name) that a statement has concerned since."""
+
+
 class StoredPosition(msgspec.Struct, kw_only=True):
     """The position from which capture resumes: a transaction boundary; everything before it is
     acknowledged by Kafka. `ts_ms`: the source time that it has reached (`Watermark.commit_ts_ms`).
@@ -184,6 +198,8 @@ class StoredPosition(msgspec.Struct, kw_only=True):
     #: XA transactions prepared before `pos` and not ended there → the tables (database, name) that each
     #: one changes
     prepared: dict[str, tuple[tuple[str, str], ...]] = msgspec.field(name="prepared", default_factory=dict)
+    #: where the rows of each of them are. Missing: prepared under a version that did not keep the place
+    prepared_at: dict[str, PreparedPlace] = msgspec.field(name="prepared_at", default_factory=dict)
     #: The last event that ends at `pos` (or before it), at a file's beginning also the last one of the
     #: file before. Empty: written by a version that did not keep it. `identity.gtid_set` is of this
     #: position, too.
@@ -244,3 +260,5 @@ class Watermark(msgspec.Struct, kw_only=True):
     stops: dict[str, TableStop] = msgspec.field(name="stops", default_factory=dict)
     #: "db.table" → copies that wait or run, or ended within a day
     copies: dict[str, CopyState] = msgspec.field(name="copies", default_factory=dict)
+    #: XA transactions that are open at `position`, the oldest of them: XID → where their rows are
+    prepared: dict[str, PreparedPlace] = msgspec.field(name="prepared", default_factory=dict)

@@ -172,7 +172,7 @@ def _views() -> tuple[View, ...]:
         View(_Field, tuple(each["schema"] for each in whole)),
         View(_Record, (*values, *whole)),
         View(UnitTable, tuple(_lines(FOLDER / "stored-definition" / "definition.v8.json"))),
-        View(CapturedLine, tuple(_lines(FOLDER / "capture-lines" / "captured.v3.json"))),
+        View(CapturedLine, tuple(_lines(FOLDER / "capture-lines" / "captured.v4.json"))),
     )
 
 

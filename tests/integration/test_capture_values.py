@@ -203,8 +203,6 @@ _CAUSES: dict[str, tuple[str, ...]] = {
      "SET SESSION binlog_row_image = FULL"),
     "value": ("INSERT INTO a VALUES (2, 'lost', x'AAA1', '', '')",),
     "size": ("INSERT INTO a VALUES (2, 'lost', '2', REPEAT('x', 9000000), REPEAT('y', 9000000))",),
-    "xa": ("XA START 'x'", "INSERT INTO a VALUES (2, 'lost', '2', '', '')", "XA END 'x'", "XA PREPARE 'x'",
-     "XA COMMIT 'x'"),
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -23,6 +23,7 @@ from producer.sources.mysql.mysql_gtids import GtidSet
 from schemas.io.mysql_catalog import read_table
 from schemas.table.model import Row, Table
 from schemas.wire.position import LogPoint, parse_binlog_file_number
+from tests.kits.waiting import until
 from tests.servers.semisync_replica import SemiSyncReplica
 from tests.services import without_mysql
 
@@ -74,14 +75,26 @@ class Primary:
         number = int(re.split("[:-]", str(self.delivered()))[-1]) + 1
         return f"{uuid}:{number}"
 
-    def hold_update(self) -> LogMark:
+    def hold_update(self, update: str = "UPDATE d.t SET v = 100") -> LogMark:
         """Start UPDATE v = 100 and return once it is delivered; its commit waits for the acknowledgement."""
         mark = LogMark(self.log_end(), self.next_gtid())
         self.replica.hold()
-        self._session = threading.Thread(target=self.service.execute, args=("UPDATE d.t SET v = 100",))
+        self._session = threading.Thread(target=self.service.execute, args=(update,))
         self._session.start()
         assert self.replica.held_one.wait(60)
         return mark
+
+    def hold_xa_commit(self) -> LogMark:
+        """Prepare the same update in a session that ends, and hold its XA COMMIT in the same way."""
+        with closing(self.service.connect()) as connection, connection.cursor() as cursor:
+            for statement in ("XA START 'x'", "UPDATE d.t SET v = 100", "XA END 'x'", "XA PREPARE 'x'"):
+                cursor.execute(statement)
+        until(self._is_detached, "the end of the session")
+        return self.hold_update("XA COMMIT 'x'")
+
+    def _is_detached(self) -> bool:
+        listed = self.service.execute("SHOW PROCESSLIST")
+        return not any("Sleep" in map(str, row) for row in listed)
 
     def release(self) -> None:
         self.replica.release()
@@ -144,11 +157,15 @@ def test_the_gap_is_real(primary: Primary) -> None:
     primary.release()
 
 
-def test_low_does_not_hold_what_the_select_does_not_see(primary: Primary) -> None:
+HOLDS: dict[str, Callable[[Primary], LogMark]] = {"update": Primary.hold_update, "xa": Primary.hold_xa_commit}
+
+
+@pytest.mark.parametrize("hold", HOLDS)
+def test_low_does_not_hold_what_the_select_does_not_see(primary: Primary, hold: str) -> None:
     table = primary.prepare()
     machine, at, delivered = SnapshotMachine(10), primary.log_end(), primary.delivered()
     state, [request] = machine.start_snapshot(table, at, delivered, FROM_START, 0.0)
-    mark = primary.hold_update()
+    mark = HOLDS[hold](primary)
     with closing(primary.reader()) as reader:
         answer = read(reader, request)
         primary.release()
@@ -162,10 +179,11 @@ def test_low_does_not_hold_what_the_select_does_not_see(primary: Primary) -> Non
     assert answer.low.has_seen(mark) is False
 
 
-def test_a_stream_ahead_of_the_select_has_the_chunk_read_again(primary: Primary) -> None:
+@pytest.mark.parametrize("hold", HOLDS)
+def test_a_stream_ahead_of_the_select_has_the_chunk_read_again(primary: Primary, hold: str) -> None:
     table = primary.prepare()
+    mark = HOLDS[hold](primary)
     before = primary.delivered()
-    mark = primary.hold_update()
     if before is not None:
         before.add(str(mark.gtid))
     machine, at = SnapshotMachine(10), primary.log_end()

@@ -43,8 +43,6 @@ CAUSES: dict[str, tuple[str, tuple[str, ...]]] = {
      ("UPDATE {t} SET version = 560, x = REPEAT('x', 9000000), y = REPEAT('y', 9000000) WHERE id = 9",
       "DELETE FROM {t} WHERE id = 10")),
     "unfit": (PLAIN, ("ALTER TABLE {t} DROP PRIMARY KEY", "DELETE FROM {t} WHERE id = 2")),
-    "xa": (PLAIN, ("XA START 'c'", "UPDATE {t} SET version = 700 WHERE id = 5",
-     "DELETE FROM {t} WHERE id = 6", "XA END 'c'", "XA PREPARE 'c'", "XA COMMIT 'c'")),
     "log": (
         PLAIN,
         ("SET SESSION binlog_row_image = MINIMAL", "UPDATE {t} SET version = 800 WHERE id = 7",

@@ -40,7 +40,7 @@ class Database(Protocol):
 
 def source(database: Database, tables: list[str], **more: Any) -> dict[str, Any]:
     """A source of the configuration, for a server of the fixtures."""
-    kind = "mariadb" if type(database).__name__ == "MariaDB" else "mysql"
+    kind = "mariadb" if type(database).__name__.endswith("MariaDB") else "mysql"
     return {
         "type": kind, "host": database.host, "port": database.port, "user": database.user, "password": "",
         "tables": tables, **more,

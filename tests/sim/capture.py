@@ -33,6 +33,7 @@ from producer.ports import Clock, Ports
 from producer.snapshot.reader import ChunkReader
 from producer.sources.binlog.assembly import MAX_HELD_BYTES, TransactionBuffer
 from producer.sources.binlog.binlog_log import BinlogLog
+from producer.sources.binlog.prepared_rows import MAX_PREPARED_BYTES
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ReadChunk
 from producer.sources.mariadb.flavour import MariaDBVisibility
 from producer.sources.mysql.flavour import MySQLVisibility
@@ -281,7 +282,8 @@ class Capture:
             open_log=lambda record, is_captured: BinlogLog(
                 server.flavour, record, is_captured, opened.open_at,
                 TransactionBuffer(is_captured,
-                 limit=600 if self.rng.random() < world.large else MAX_HELD_BYTES, spill=self._spill),
+                 limit=600 if self.rng.random() < world.large else MAX_HELD_BYTES, spill=self._spill,
+                 prepared_limit=(0, 700, MAX_PREPARED_BYTES)[started.record.gen % 3]),
             ),
             open_reader=lambda at: Reader(self.source, self.rng, at),
             server=lambda: server, names=EXACT, definitions=definitions,

@@ -39,8 +39,11 @@ class Rules:
     stopped_tables_are_silent: bool = True  # no row of them is encoded
     stopped_snapshots_end: bool = True  # what was read of a stopped table is not sent
     definitions_are_proven: bool = True  # the catalogue's one is not believed when a statement follows
-    xa_commits_stop: bool = True  # the tables whose rows stand far back in the log
-    prepared_is_stored: bool = True  # with the position: which tables an XA transaction changes
+    unknown_xa_stops: bool = True  # all tables, at the COMMIT of what was prepared before capture began
+    prepared_is_stored: bool = True  # with the position: where the rows of open XA transactions are
+    prepared_rows_wait: bool = True  # for their XA COMMIT
+    xa_positions_are_the_same: bool = True  # whether its rows come from memory or from the log again
+    xa_commits_concern_chunks: bool = True  # the place of the COMMIT decides whether a SELECT saw the rows
     ends_decide: bool = True  # nothing of a transaction is published that is rolled back, or only prepared
     savepoints_undo: bool = True  # what stands between a savepoint and the way back to it is not published
     second_readings_know: bool = True  # what the first one found to be undone
@@ -112,8 +115,11 @@ FINDINGS: dict[str, str] = {
     "silent": "stopped_tables_are_silent",
     "snapshot": "stopped_snapshots_end",
     "proven": "definitions_are_proven",
-    "xa": "xa_commits_stop",
+    "xa": "unknown_xa_stops",
     "prepared": "prepared_is_stored",
+    "at commit": "prepared_rows_wait",
+    "xa twice": "xa_positions_are_the_same",
+    "xa chunk": "xa_commits_concern_chunks",
     "ends": "ends_decide",
     "savepoint": "savepoints_undo",
     "again": "second_readings_know",
@@ -198,6 +204,18 @@ EMPHASIS: dict[str, dict[str, float]] = {
     "between": {"faults": 0.04},
     "xa": _XA,
     "prepared": _XA | {"faults": 0.04},
+    "at commit": _XA,
+    "xa twice": _XA | {"faults": 0.04},
+    "xa chunk": {
+        "xa": 0.5,
+        "others": 0.0,
+        "snapshot": 1,
+        "prefill": 9,
+        "statements": 0.0,
+        "faults": 0.0,
+        "truncates": 0.0,
+        "transactions": 40,
+    },
     "ends": _XA,
     "savepoint": {"savepoints": 0.4},
     "again": {"savepoints": 0.4, "large": 1},

@@ -64,8 +64,8 @@ class Source:
             table: {} for table in self.tables
         }  # what a SELECT sees: as of `visible`
         self.visible = 0  # transactions that a SELECT sees
-        self.prepared: dict[str, tuple[LogPoint, list[RowChange]]] = {}
-        """XA transactions without an end: where each begins, and what it will have changed."""
+        self.prepared: dict[str, xa.PreparedChanges] = {}
+        """XA transactions without an end, by XID."""
         self._set_clock()
 
     def form_of(self, table: str) -> Table:
@@ -126,7 +126,7 @@ class Source:
 
     def locked(self, table: str) -> list[SourceRow]:
         """Return the rows, old and new, that XA transactions without an end hold."""
-        held = [change for _, changes in self.prepared.values() for name, change in changes if name == table]
+        held = [change for xid in self.prepared.values() for name, change in xid.changes if name == table]
         return [row for change in held for row in change if row is not None]
 
     def _crash(self, rng: random.Random) -> None:

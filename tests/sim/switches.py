@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -50,8 +51,9 @@ from producer.copies import book
 from producer.copies.book import CopyBook, CopyEffect, RestoreStop
 from producer.definitions import proof
 from producer.definitions.requests import Proof, ProvenDefinition, UnprovenDefinition
-from producer.errors import SourceRefusedError
+from producer.errors import SourceRefusedError, TableStoppedError
 from producer.kafka.writer import KafkaWriter
+from producer.loop import rows as rows_module
 from producer.loop.copy_begins import CopyStarter
 from producer.loop.loop import CaptureLoop
 from producer.loop.position import CapturePosition
@@ -60,13 +62,15 @@ from producer.loop.ticker import CaptureTicker
 from producer.snapshot.chunk_sender import ChunkSender
 from producer.snapshot.jobs import SnapshotJob
 from producer.snapshot.scheduler import SnapshotScheduler, SnapshotTables
-from producer.sources.binlog import assembly, proven_log
+from producer.sources.binlog import assembly, binlog_log, proven_log
 from producer.sources.binlog.assembly import RereadRequest, TransactionBuffer
+from producer.sources.binlog.binlog_log import BinlogLog
 from producer.sources.binlog.event_groups import EventGroup
-from producer.sources.binlog.prepared_xa import PreparedXaTransactions
-from producer.sources.binlog.transactions import TransactionAssembler
+from producer.sources.binlog.prepared_rows import select_rows
+from producer.sources.binlog.prepared_xa import PreparedXaTransactions, XaCommit
+from producer.sources.binlog.transactions import CapturedRows, TransactionAssembler
 from producer.sources.catalog import Catalog
-from producer.sources.changes import TimedEnd
+from producer.sources.changes import OpenXa, PreparedTransaction, TimedEnd, TransactionHeader
 from producer.sources.chunk_data import EmitChunk, LogMark, LowWatermark
 from producer.sources.mariadb.flavour import MariaDBVisibility
 from producer.sources.mysql.flavour import MySQLVisibility
@@ -86,6 +90,8 @@ from schemas.wire.copies import CopyMark, CopyState
 from schemas.wire.event import EventEnvelope
 from schemas.wire.position import FIRST_SNAPSHOT_ROW, LogPoint, Position
 from schemas.wire.records import LogProof, StoredPosition, TableStop
+from tests.kits.log import IDS, OTHER
+from tests.sim.binlog import UUID
 
 _add, _emit, _record, _stop = (
     TopicFindings.add_event,
@@ -101,6 +107,8 @@ _copy, _begins, _give_up, _mark = (
 )
 _end_copy, _note_taken = book._end_copy, KeyWindow.note_taken
 _assembler, _end = TransactionAssembler.__init__, TransactionBuffer._end_group
+_commit_xa, _fold_xa_rows = PreparedXaTransactions.commit_prepared, BinlogLog._fold_rows
+_log_mark = rows_module._build_log_mark
 _reached_end = CaptureTicker._has_reached_log_end
 _before, _refused_next = begin.find_mark_before_copy, lane._choose_refused_parts
 _final_change, _report = recovery.build_final_change, attempt_module.build_attempt_report
@@ -261,15 +269,50 @@ def _all_proven(
     return {name: ProvenDefinition(*surveyed) for name, surveyed in found.items()}
 
 
-def _xa_stops_nothing(self: PreparedXaTransactions, xid: str, _captured: object) -> None:
-    self.roll_back_prepared(xid)
+def _unknown_xa_stops_nothing(
+    self: PreparedXaTransactions, xid: str, captured: Callable[[str, str], bool]
+) -> XaCommit:
+    return _commit_xa(self, xid, captured) if xid in self.open else XaCommit(xid, None)
 
 
-def _prepares_anew(
-    self: TransactionAssembler, captured: Callable[[str, str], bool], prepared: object = None
+def _forgets_rows(
+    self: TransactionAssembler, captured: Callable[[str, str], bool], prepared: OpenXa | None = None
 ) -> None:
-    del prepared
-    _assembler(self, captured)
+    """A start knows that transactions are prepared, and not their rows."""
+    _assembler(self, captured, {xid: PreparedTransaction((), None) for xid in prepared or {}})
+
+
+def _prepared_is_committed(
+    self: TransactionBuffer, group: EventGroup, event: BinlogEvent, *, is_prepared: bool
+) -> Iterable[BinlogEvent] | RereadRequest:
+    del is_prepared
+    return _end(self, group, event)
+
+
+def _without_other_tables(events: Iterable[BinlogEvent]) -> Iterator[BinlogEvent]:
+    """Rows from memory are counted without those of tables that are not captured."""
+    others = struct.pack("<Q", IDS[OTHER])[:6]
+    return (event for event in select_rows(events) if event.body[:6] != others)
+
+
+_SEEN = -77
+
+
+def _rows_of_an_early_transaction(
+    self: BinlogLog, events: Iterable[BinlogEvent]
+) -> Iterator[CapturedRows | TableStoppedError | None]:
+    """The rows of an XA transaction are marked: any chunk takes them for older than its SELECT."""
+    header = None
+    for each in _fold_xa_rows(self, events):
+        if isinstance(each, CapturedRows):
+            header = header or each.header._replace(server_id=_SEEN)
+            yield each._replace(header=header)
+        else:
+            yield each
+
+
+def _mark_of_an_early_transaction(header: TransactionHeader) -> LogMark:
+    return LogMark((0, 0), f"{UUID}:1") if header.server_id == _SEEN else _log_mark(header)
 
 
 def _all_ends_commit(
@@ -545,8 +588,14 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "silent": ((CapturedTables, "stop_table", _goes_on_encoding),),
     "snapshot": ((SnapshotTables, "forget_table", _keeps),),
     "proven": ((proof, "yield_refuted_tables", _nothing_refuted), (proof, "judge_definitions", _all_proven)),
-    "xa": ((PreparedXaTransactions, "commit_prepared", _xa_stops_nothing),),
-    "prepared": ((TransactionAssembler, "__init__", _prepares_anew),),
+    "xa": ((PreparedXaTransactions, "commit_prepared", _unknown_xa_stops_nothing),),
+    "prepared": ((TransactionAssembler, "__init__", _forgets_rows),),
+    "at commit": ((TransactionBuffer, "_end_xa_group", _prepared_is_committed),),
+    "xa twice": ((binlog_log, "select_rows", _without_other_tables),),
+    "xa chunk": (
+        (BinlogLog, "_fold_rows", _rows_of_an_early_transaction),
+        (rows_module, "_build_log_mark", _mark_of_an_early_transaction),
+    ),
     "ends": ((TransactionBuffer, "_end_group", _all_ends_commit),),
     "savepoint": ((EventGroup, "roll_back_to", _takes_nothing_back),),
     "again": ((assembly._KnownGroup, "is_undone", _knows_nothing),),

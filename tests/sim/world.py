@@ -286,11 +286,13 @@ class PipelineSimulation:
             (parse_binlog_file_number(proof.file) for proof in stored.proof),
             default=parse_binlog_file_number(stored.file),
         )
-        if self.purges and self.rng.random() < 0.3:
+        if self.purges and not self.xa and self.rng.random() < 0.3:
             needed = source.binlog.end[0]
             for task in self.captures[n]:
                 if not task.busy:
                     task.kill()
+        prepared = (parse_binlog_file_number(place.file) for place in stored.prepared_at.values())
+        needed = min([needed, *prepared])
         source.binlog.purged = max(source.binlog.purged, needed)
 
     def refused(self, task: Capture, why: str) -> None:

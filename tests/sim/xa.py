@@ -4,8 +4,9 @@ later one."""
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from schemas.wire.position import LogPoint
 from tests.sim.binlog import xid_text
 from tests.sim.truth import Cause, carry_out
 
@@ -13,9 +14,18 @@ if TYPE_CHECKING:
     from tests.sim.source import RowChange, Source
 
 
+class PreparedChanges(NamedTuple):
+    """An XA transaction without an end: where it begins, the number of its first row there, and what it will
+    have changed."""
+
+    start: LogPoint
+    first_row: int
+    changes: list[RowChange]
+
+
 def carry_one_out(source: Source, rng: random.Random) -> None:
     """Prepare one, end one that is prepared, or do both at once."""
-    if source.prepared and rng.random() < 0.6:
+    if source.prepared and source.world.begun_at(source) is not None and rng.random() < 0.6:
         _end(source, rng.choice(list(source.prepared)), rng)
     elif source.mysql and rng.random() < 0.3:
         _one_phase(source, rng)
@@ -34,11 +44,16 @@ def _prepare(source: Source, rng: random.Random) -> None:
     changes = _changes(source, rng)
     if not changes:
         return
-    xid = f"x{len(source.log)}"
+    xid = f"x{rng.randrange(4)}"
+    if xid in source.prepared:
+        return
     group = source.binlog.group(xa=xid)
+    if rng.random() < 0.3:
+        group.others()
+    first_row = group.row
     source.write(group, changes, published=False)
     group.prepare()
-    source.prepared[xid] = (group.start, changes)
+    source.prepared[xid] = PreparedChanges(group.start, first_row, changes)
     source.logged(group)
 
 
@@ -53,9 +68,9 @@ def _one_phase(source: Source, rng: random.Random) -> None:
 
 
 def _end(source: Source, xid: str, rng: random.Random) -> None:
-    """COMMIT stops the tables that it changes, and all of them where capture does not know which; ROLLBACK
-    changes nothing."""
-    prepared, changes = source.prepared.pop(xid)
+    """COMMIT publishes the rows, and stops all tables where capture does not know them; ROLLBACK changes
+    nothing."""
+    prepared = source.prepared.pop(xid)
     commit = rng.random() < 0.5
     group = source.binlog.group(ends=xid)
     at = group.sql(f"XA {'COMMIT' if commit else 'ROLLBACK'} {xid_text(xid)}")
@@ -63,11 +78,15 @@ def _end(source: Source, xid: str, rng: random.Random) -> None:
         source.logged(group)
         return
     begun = source.world.begun_at(source)
-    unknown = begun is not None and prepared < begun
-    for table in source.tables if unknown else dict(changes):
+    assert begun is not None
+    unknown = prepared.start < begun
+    for table in source.tables if unknown else ():
         source.histories[table].causes.append(Cause(group.start, at, 0))
-    for table, change in changes:
+    for row, (table, change) in enumerate(prepared.changes, start=prepared.first_row):
         carry_out(source.tables[table], change)
         source.happened(table, change)
-        source.histories[table].replaced(at, source.tables[table])
-    source.logged(group, changes)
+        if unknown:
+            source.histories[table].replaced(at, source.tables[table])
+        else:
+            source.histories[table].changed((*group.start, row), at, change)
+    source.logged(group, prepared.changes)

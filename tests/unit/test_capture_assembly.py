@@ -7,7 +7,7 @@ import errno
 import os
 import stat
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from producer.sources.binlog.event_groups import UNDONE, EventGroup, ReleasedEve
 from producer.sources.binlog.transactions import CapturedRows, TransactionAssembler
 from producer.sources.changes import Boundary
 from tests.kits.log import CAPTURED, OTHER, Log
+from tests.kits.seekable_log import SeekableLog
 
 LARGE = 3000
 
@@ -48,44 +49,6 @@ class Kept:
 
     def close(self) -> None:
         self.events.clear()
-
-
-class SeekableLog:
-    """A log that can be opened anywhere, as a TransactionStream does; `size` events come at a time."""
-
-    def __init__(self, events: list[BinlogEvent], size: int = 7) -> None:
-        self.events, self.size = events, size
-        self.on_stream_opened: list[int] = []
-
-    def connect(self, file: str, pos: int) -> Reading:
-        self.on_stream_opened.append(pos)
-        return Reading(self, next(i for i, e in enumerate(self.events) if (e.file, e.start) == (file, pos)))
-
-
-@dataclass
-class Reading:
-    server: SeekableLog
-    at: int
-    closed: bool = False
-    recent: Sequence[BinlogEvent] = ()
-
-    def read_events(self, timeout: float) -> list[BinlogEvent]:
-        assert not self.closed
-        found = self.server.events[self.at : self.at + self.server.size]
-        self.at += len(found)
-        self.recent = found
-        return found
-
-    def find_evidence(self, file: str, pos: int) -> tuple[BinlogEvent, ...]:
-        return tuple(event for event in self.recent if (event.file, event.end) == (file, pos))
-
-    @property
-    def point(self) -> tuple[str, int]:
-        last = self.server.events[self.at - 1]
-        return last.file, last.end
-
-    def close(self) -> None:
-        self.closed = True
 
 
 def read_all(server: SeekableLog, assembly: TransactionBuffer) -> list[BinlogEvent]:
@@ -111,7 +74,7 @@ def published(events: Iterable[BinlogEvent]) -> list[tuple[int, int]]:
 
 def folded(events: Iterable[BinlogEvent]) -> list[Boundary]:
     """The ends of transactions that the fold makes of them."""
-    fold, found = TransactionAssembler(captured, set), []
+    fold, found = TransactionAssembler(captured), []
     for event in events:
         output = fold.fold_event(event)
         if isinstance(output, CapturedRows):

@@ -135,12 +135,6 @@ def _xa(written: Log, name: tuple[str, str]) -> None:
     written.add(log.XA_PREPARE, b"\0")
 
 
-def _mariadb_xa(written: Log, name: tuple[str, str]) -> None:
-    written.mariadb_gtid(log.MARIADB_PREPARED_XA, struct.pack("<IBB", 1, 1, 0) + b"a")
-    written.rows(name, [1])
-    written.add(log.XA_PREPARE, b"\0")
-
-
 def _dml(written: Log) -> None:
     _begin(written)
     written.query("UPDATE acct SET x = 1")
@@ -200,45 +194,6 @@ def test_a_partial_image_stops_its_table_only() -> None:
     assert isinstance(output, Boundary)
 
 
-@pytest.mark.parametrize("xa", [_xa, _mariadb_xa])
-@pytest.mark.parametrize("restarted", [False, True])
-def test_xa_commit_stops_the_tables_that_it_changes(xa: object, restarted: bool) -> None:
-    prepared, ended = Log(), Log()
-    xa(prepared, CAPTURED)  # type: ignore[operator]
-    ended.gtid()
-    ended.query("XA COMMIT X'61',X'',1")
-    folding = TransactionAssembler(_captured)
-    (boundary,) = fold(prepared.events, folding)
-    assert isinstance(boundary, Boundary)
-    assert boundary.stop is None, "it may still be rolled back"
-    assert boundary.undone == frozenset()
-    if restarted:
-        folding = TransactionAssembler(_captured, folding.xa.tables)
-    (boundary,) = fold(ended.events, folding)
-    assert isinstance(boundary, Boundary)
-    assert boundary.stop is not None
-    assert (boundary.stop.tables, boundary.stop.cause) == (frozenset([CAPTURED]), "xa")
-    assert folding.xa.tables == {}
-
-
-def test_xa_rollback_stops_nothing() -> None:
-    written = Log()
-    _xa(written, CAPTURED)
-    written.gtid()
-    written.query("XA ROLLBACK X'61',X'',1")
-    assert [o.stop for o in fold(written.events) if isinstance(o, Boundary)] == [None, None]
-
-
-def test_xa_commit_of_what_was_prepared_before_capture_began_stops_all_tables() -> None:
-    written = Log()
-    written.gtid()
-    written.query("XA COMMIT X'61',X'',1")
-    (boundary,) = fold(written.events)
-    assert isinstance(boundary, Boundary)
-    assert boundary.stop is not None
-    assert (boundary.stop.tables, boundary.stop.cause) == (None, "xa")
-
-
 def test_xa_in_one_phase_is_a_transaction_like_any_other() -> None:
     written = Log()
     _xa(written, CAPTURED)
@@ -246,7 +201,7 @@ def test_xa_in_one_phase_is_a_transaction_like_any_other() -> None:
     rows, boundary = fold(written.events)
     assert isinstance(rows, CapturedRows)
     assert isinstance(boundary, Boundary)
-    assert boundary.stop is None
+    assert boundary.prepared == {}
 
 
 def test_rows_that_were_rolled_back_are_counted_and_told() -> None:
@@ -268,21 +223,6 @@ def test_rows_that_were_rolled_back_are_counted_and_told() -> None:
     assert first.undone == {CAPTURED}
     assert isinstance(second, Boundary)
     assert second.undone == {CAPTURED}
-
-
-def test_xa_of_other_tables_passes() -> None:
-    written = Log()
-    _xa(written, OTHER)
-    written.gtid()
-    written.query("XA COMMIT X'61',X'',1")
-    written.mariadb_gtid(log.MARIADB_PREPARED_XA, struct.pack("<IBB", 1, 1, 0) + b"b")
-    written.rows(OTHER, [1])
-    written.add(log.XA_PREPARE, b"\0")
-    written.mariadb_gtid(log.MARIADB_COMPLETED_XA, struct.pack("<IBB", 1, 1, 0) + b"b")
-    written.query("XA COMMIT X'62',X'',1")
-    found = fold(written.events)
-    assert [type(output) for output in found] == [Boundary] * 4
-    assert [o.stop for o in found if isinstance(o, Boundary)] == [None] * 4
 
 
 def test_ignorable_and_unimportant_events_pass() -> None:
@@ -359,20 +299,6 @@ def test_only_tables_without_transactions_stop_when_their_rows_are_rolled_back()
     assert (stop.tables, stop.cause) == (frozenset([CAPTURED]), "log")
     assert "bank.acct (MyISAM)" in stop.reason
     assert find_not_undone_stop({CAPTURED: None}) is None
-
-
-def test_xa_commit_goes_with_the_gtid_before_it() -> None:
-    written = Log()
-    start = written.pos
-    written.gtid()
-    written.query("XA COMMIT X'61',X'',1")
-    bare = written.pos
-    written.query("XA ROLLBACK X'62',X'',1")
-    first, second = fold(written.events)
-    assert isinstance(first, Boundary)
-    assert isinstance(second, Boundary)
-    assert (first.header.pos, first.header.gtid is not None) == (start, True)
-    assert (second.header.pos, second.header.gtid) == (bare, None)
 
 
 @pytest.mark.parametrize(

@@ -418,6 +418,16 @@ def test_agent_reports_what_its_processes_report() -> None:
     assert names(values) == {definition.name for definition in AGENT_METRICS}
 
 
+def test_headroom_of_a_source_counts_from_its_oldest_open_xa_prepare() -> None:
+    held = [AgentUnit("capture/b1", 7, UnitPhase.REPLICATING, mark=UnitProgress(int(NOW * 1000), 1))]
+    for prepared_s, end in ((0, 60), (NOW - 50, 10)):
+        reported = ReportedFigures()
+        reported.record_captured("b1", {"kind": "captured", "prepared_ms": int(prepared_s * 1000)})
+        values = scrape(agent_registry(reported, held, kept=Kept({"b1": 60.0}, {})))
+        found = one(values, "rowlock_headroom_end_timestamp_seconds", place="source b1")
+        assert found - NOW == end
+
+
 def test_headroom_is_that_of_the_topic_with_the_least_share_of_it_left() -> None:
     reported = ReportedFigures()
     kept = Kept({}, {"slow": 1000.0, "short": 200.0, "done": 50.0})

@@ -86,8 +86,10 @@ EFFECTS: tuple[DocumentedEffect, ...] = (
            "what concerns no captured table never matters"),
     DocumentedEffect("rows of a transaction that is rolled back", "nothing",
      "rows are published once their transaction's commit is known"),
-    DocumentedEffect("an XA transaction that changes a captured table", "the table",
-     "cause `xa`, at its XA COMMIT"),
+    DocumentedEffect("XA COMMIT of a transaction that was prepared before capture began", "what it may reach",
+     "cause `xa`: which rows it changed is not known"),
+    DocumentedEffect("XA COMMIT of rows of a table that a statement has concerned since XA PREPARE, or that "
+    "a purged log file has", "the table", "cause `xa`"),
     DocumentedEffect("TRUNCATE that may be of a temporary table hiding the captured one (a session in "
     "STATEMENT; MariaDB: also MIXED)", "the table",
            "cause `statement`; the target keeps its rows"),

@@ -3,7 +3,8 @@
 The outcome of a group of events is known only at its end: MariaDB logs a transaction that created a
 temporary table and was rolled back as rows and ROLLBACK, ROLLBACK TO SAVEPOINT undoes a part of a group,
 and an XA group may only be prepared. So no event of a group is passed on before the group's end, and
-rows that were rolled back are marked then (`event_groups.UNDONE`).
+rows that were rolled back are marked then (`event_groups.UNDONE`). So are those of an XA group that is only
+prepared; a small group is held until its XA COMMIT (`prepared`).
 
 A group larger than `limit` is not kept in memory. Its end is still awaited. If the group has anything to
 publish, its events come from the spill; without a spill the answer is `RereadRequest`: the log must be
@@ -33,6 +34,7 @@ from producer.sources.binlog.event_groups import (
     parse_savepoint_name,
     yield_marked,
 )
+from producer.sources.binlog.prepared_rows import MAX_PREPARED_BYTES, PreparedRowsCache
 
 #: Bytes of a transaction that are held in memory.
 MAX_HELD_BYTES = 64 << 20
@@ -85,7 +87,7 @@ class TransactionBuffer:
     """The transaction that is being read, with its events up to its end.
 
     `captured(db, table)`: whether a table is captured. `spill`: creates a store for a transaction larger
-    than `limit`.
+    than `limit`. `prepared_limit`: bytes of the XA transactions in `prepared`, which are only prepared.
     """
 
     def __init__(
@@ -94,12 +96,23 @@ class TransactionBuffer:
         *,
         limit: int = MAX_HELD_BYTES,
         spill: Callable[[], Spill | None] = lambda: None,
+        prepared_limit: int = MAX_PREPARED_BYTES,
     ) -> None:
+        self.prepared = PreparedRowsCache(prepared_limit)
         self._captured = captured
         self._limit = limit
         self._spill = spill
+        self._publishes_prepared = False
         self._group: EventGroup | None = None
         self._known: _KnownGroup | None = None
+
+    def build_prepared_buffer(self) -> TransactionBuffer:
+        """Return a buffer for XA transactions that have been committed since: it passes on what they
+        prepared.
+        """
+        found = TransactionBuffer(self._captured, limit=self._limit, spill=self._spill)
+        found._publishes_prepared = True
+        return found
 
     @property
     def inside(self) -> bool:
@@ -146,7 +159,7 @@ class TransactionBuffer:
         if kind in log.QUERIES:
             return self._handle_query(group, event)
         if kind == log.XA_PREPARE:
-            return self._end_group(group, event, nothing=event.body[:1] != ONE_PHASE)
+            return self._end_xa_group(group, event, is_prepared=event.body[:1] != ONE_PHASE)
         if kind == log.INCIDENT:
             return (event,)
         return self._pass_known_event(group, event)
@@ -215,7 +228,7 @@ class TransactionBuffer:
             case "rollback":
                 return self._end_group(group, event, nothing=True)
             case "xa_prepare":
-                return self._end_group(group, event, nothing=True)
+                return self._end_xa_group(group, event, is_prepared=True)
             case "savepoint":
                 group.set_savepoint(parse_savepoint_name(event))
             case "rollback_to":
@@ -223,6 +236,16 @@ class TransactionBuffer:
         return self._pass_known_event(group, event)
 
     # --- end
+
+    def _end_xa_group(
+        self, group: EventGroup, event: BinlogEvent, *, is_prepared: bool
+    ) -> Iterable[BinlogEvent] | RereadRequest:
+        """End an XA group, which is committed at once unless it `is_prepared`."""
+        if not is_prepared or self._publishes_prepared:
+            return self._end_group(group, event)
+        if group.held is not None:
+            self.prepared.hold_events(group.first, yield_marked(group.held, tuple(group.undone)), group.size)
+        return self._end_group(group, event, nothing=True)
 
     def _end_group(
         self, group: EventGroup, event: BinlogEvent, *, nothing: bool = False

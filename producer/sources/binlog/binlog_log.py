@@ -1,7 +1,7 @@
 """A source's binlog from a position on: `SourceLog` of producer/sources/protocols.py.
 
-Combines the stream of events, the transactions assembled from it, and the proof of the log up to their
-end.
+Combines the stream of events, the transactions assembled from it, the rows of XA transactions that were
+prepared before their XA COMMIT, and the proof of the log up to their end.
 
 `TransactionStream` yields the events of a transaction once its end is known; it is a thin shell around
 producer/sources/binlog/assembly.py. It unpacks compressed transactions. When a transaction has to be
@@ -13,7 +13,7 @@ read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -21,14 +21,17 @@ from producer.binlog_format import log_event as log
 from producer.binlog_format.errors import DecodeError
 from producer.binlog_format.log_event import ANY_ROWS, BinlogEvent
 from producer.binlog_format.payload import yield_payload_events
-from producer.errors import StreamStoppedError, TableStoppedError
+from producer.errors import SourceRefusedError, StreamStoppedError, TableStoppedError
 from producer.sources.binlog.assembly import RereadRequest, TransactionBuffer, pack_event_types
 from producer.sources.binlog.flavour import BinlogFlavour
-from producer.sources.binlog.log_proof import ProofCollector
+from producer.sources.binlog.log_proof import NO_FILE, ProofCollector
+from producer.sources.binlog.prepared_rows import PreparedRowsReader, select_rows
+from producer.sources.binlog.prepared_xa import END_LOST_XA, RecoveredXa, XaCommit, build_purged_stop
 from producer.sources.binlog.transactions import CapturedRows, FoldedChange, TransactionAssembler
-from producer.sources.changes import Barrier, Boundary, Evidence, LogMoment
+from producer.sources.changes import Barrier, Boundary, Evidence, LogMoment, load_prepared
 from schemas.findings import START_OVER
-from schemas.wire.records import LogProof, StoredPosition
+from schemas.wire.position import parse_binlog_file_number
+from schemas.wire.records import LogProof, PreparedPlace, StoredPosition
 
 _log = structlog.get_logger("capture")
 
@@ -123,6 +126,15 @@ class TransactionStream:
         self._left, self._stream = self._stream, self._connect(to.file, to.pos)
 
 
+class _PreparedCommit(NamedTuple):
+    """An XA COMMIT with rows that are being read from the log: its `event`, and where they are."""
+
+    commit: XaCommit
+    event: BinlogEvent
+    place: PreparedPlace
+    reader: PreparedRowsReader
+
+
 Connect = Callable[[Sequence[LogProof], str, int], EventStream]
 """Opens the log at (file, offset) if the proofs match it."""
 
@@ -130,7 +142,7 @@ Connect = Callable[[Sequence[LogProof], str, int], EventStream]
 class BinlogLog:
     """The log after the position of `record`. `captured(db, table)`: whether a table is captured.
 
-    `assembly`: holds transactions.
+    `assembly`: holds transactions. `recovered`: the XA transactions that the server knows as prepared.
     """
 
     def __init__(
@@ -140,17 +152,19 @@ class BinlogLog:
         captured: Callable[[str, str], bool],
         connect: Connect,
         assembly: TransactionBuffer,
+        *,
+        recovered: RecoveredXa | None = None,
     ) -> None:
+        self._recovered = recovered
         self.delivered = flavour.delivered()
         self._proofs = proofs = ProofCollector(record, flavour.captured_gtids)
-        self._fold = TransactionAssembler(captured, record.prepared)
-        self._stream = TransactionStream(
-            lambda file, pos: connect(proofs.build_latest_proofs(), file, pos),
-            record.file,
-            record.pos,
-            assembly,
-        )
+        self._fold = TransactionAssembler(captured, load_prepared(record))
+        self._connect = lambda file, pos: connect(proofs.build_latest_proofs(), file, pos)
+        self._assembly = assembly
+        self._stream = TransactionStream(self._connect, record.file, record.pos, assembly)
         self._event: BinlogEvent | None = None
+        self._commit: _PreparedCommit | None = None
+        self._rest: Iterator[BinlogEvent] | None = None  # of the last read, after the event of `_commit`
         self.record_position_count = self._fold.record_position_count
 
     def read_changes(self, timeout: float) -> Iterator[FoldedChange | TableStoppedError | None]:
@@ -158,8 +172,15 @@ class BinlogLog:
 
         Raises like LogStream.read_events.
         """
+        if self._recovered is not None:
+            self._report_lost_xa(self._recovered)
+        if self._commit is not None:
+            yield from self._read_prepared_rows(self._commit, timeout)
+            if self._awaits_rows:
+                return
         feed = self._fold.fold_event
-        for event in self._stream.read_events(timeout):
+        events, self._rest = self._rest or iter(self._stream.read_events(timeout)), None
+        for event in events:
             self._event = event
             try:
                 output = feed(event)
@@ -169,11 +190,88 @@ class BinlogLog:
             except DecodeError as error:
                 raise _build_decoding_stop(event, error) from error
             if output is not None:
+                if isinstance(output, XaCommit):
+                    yield from self._commit_prepared(output, event)
+                    if self._awaits_rows:
+                        self._rest = events
+                        return
+                    continue
                 yield output
                 if output.__class__ is Barrier:
                     yield self._fold.finish_barrier(event)
             elif event.type in ANY_ROWS:  # of a table that is not captured: there may be many
                 yield None
+
+    def _report_lost_xa(self, recovered: RecoveredXa) -> None:
+        """Compare what the server knows as prepared once the log is read up to there: before, a transaction
+        may have ended in the part that is not read.
+        """
+        file, pos = self.point
+        if self.inside or (parse_binlog_file_number(file), pos) < recovered.after:
+            return
+        self._recovered = None
+        for xid, place in recovered.find_lost(self._fold.xa.open):
+            _log.warning(
+                "prepared xa transaction unknown to the server",
+                xid=xid,
+                file=place.file,
+                pos=place.pos,
+                remedy=END_LOST_XA,
+            )
+
+    @property
+    def _awaits_rows(self) -> bool:
+        """True if rows of a prepared transaction have to be read before the log continues."""
+        return self._commit is not None
+
+    def _commit_prepared(
+        self, commit: XaCommit, event: BinlogEvent
+    ) -> Iterator[FoldedChange | TableStoppedError | None]:
+        """Yield the rows of a transaction that is held in memory; let the others be read from the log."""
+        if commit.stop is not None:
+            yield commit.stop
+        if (place := commit.place) is not None:
+            held = self._assembly.prepared.take_events(place.file, place.pos)
+            if held is None:
+                _log.info("xa transaction read again after its commit", file=place.file, pos=place.pos)
+                self._commit = _PreparedCommit(commit, event, place, self._open_prepared(place))
+                return
+            yield from self._fold_rows(select_rows(held))
+        yield self._fold.finish_xa_commit(event)
+
+    def _open_prepared(self, place: PreparedPlace) -> PreparedRowsReader:
+        buffer = self._assembly.build_prepared_buffer()
+        return PreparedRowsReader(TransactionStream(self._connect, place.file, place.pos, buffer), place)
+
+    def _read_prepared_rows(
+        self, open_: _PreparedCommit, timeout: float
+    ) -> Iterator[FoldedChange | TableStoppedError | None]:
+        """Yield the rows of the transaction that arrive within `timeout` seconds, and then its end."""
+        commit, event, place, reader = open_
+        try:
+            yield from self._fold_rows(reader.read_events(timeout))
+        except SourceRefusedError as error:
+            if NO_FILE not in str(error).lower():
+                raise
+            yield build_purged_stop(commit, place)
+            reader.ended = True
+        if reader.ended:
+            reader.close()
+            self._commit = None
+            yield self._fold.finish_xa_commit(event)
+
+    def _fold_rows(self, events: Iterable[BinlogEvent]) -> Iterator[CapturedRows | TableStoppedError | None]:
+        """Fold row events of a prepared transaction into the one that is open."""
+        for event in events:
+            try:
+                output = self._fold.fold_event(event)
+            except TableStoppedError as error:
+                yield error
+                continue
+            except DecodeError as error:
+                raise _build_decoding_stop(event, error) from error
+            if event.type in ANY_ROWS:
+                yield output if isinstance(output, CapturedRows) else None
 
     @property
     def moment(self) -> LogMoment:
@@ -216,6 +314,8 @@ class BinlogLog:
         return Evidence(self._proofs.build_latest_proofs(), self._proofs.gtid_set)
 
     def close(self) -> None:
+        if self._commit is not None:
+            self._commit.reader.close()
         self._stream.close()
 
 

@@ -20,6 +20,7 @@ from producer.snapshot.reader import BackgroundChunkReader, ChunkReader, make_co
 from producer.sources.binlog.assembly import TransactionBuffer
 from producer.sources.binlog.binlog_log import BinlogLog
 from producer.sources.binlog.proven_log import ProvenLog, log_beginning, read_timed_end, resume_proven_log
+from producer.sources.binlog.xa_recover import read_recovered_xa
 from producer.sources.catalog import Catalog, get_flavour, open_catalog
 from producer.sources.changes import LogStart, TimedEnd
 from producer.sources.protocols import SourceCheckResult, SourceDatabase
@@ -188,7 +189,9 @@ class BinlogSource:
             if spill
             else TransactionBuffer(captured)
         )
-        return BinlogLog(self._flavour, record, captured, self._log.open_at, assembly)
+        with self._catalog.open_catalog() as catalog:
+            recovered = read_recovered_xa(catalog)
+        return BinlogLog(self._flavour, record, captured, self._log.open_at, assembly, recovered=recovered)
 
     def _find_current_file(self) -> str | None:
         with self._catalog.open_catalog() as catalog:

@@ -60,7 +60,8 @@ class BinlogFlavour:
     The server. `own`, `uuid` and `gtids`: SQL expressions for the server that answers, its uuid, and its
     log's GTIDs. `captured_gtids`: parses those of a position record. `has_gtids`: whether the server
     (its GTIDs are the last argument) has all of a record's. `replicates_from`: equivalent statements
-    that list the servers that this one replicates, the newest name first.
+    that list the servers that this one replicates, the newest name first. `xa_recover`: lists the XA
+    transactions that are prepared, with XIDs that are bytes or hexadecimal.
 
     The user. `rights`: the names of the rights that it needs. `grants`: returns the lines of SHOW
     GRANTS, active roles included.
@@ -83,6 +84,7 @@ class BinlogFlavour:
     captured_gtids: Callable[[str], SeenGtids]
     has_gtids: Callable[[RunQuery, str | None, str | None], bool]
     replicates_from: tuple[str, ...]
+    xa_recover: str
     rights: Rights
     grants: Callable[[RunQuery], list[str]]
 

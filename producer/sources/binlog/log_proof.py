@@ -25,6 +25,8 @@ from schemas.wire.records import LogProof, StoredPosition
 #: Types of events in the head of a file, after the format description: lists of GTIDs, MariaDB's
 #: checkpoints, encryption.
 HEAD = frozenset({35, 161, 163, 164})
+NO_FILE = "could not find first log file"
+"""What both servers report if the requested file was purged."""
 _FIXED = struct.Struct("<IBIQQ")
 
 

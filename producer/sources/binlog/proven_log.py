@@ -15,6 +15,7 @@ import structlog
 from producer.errors import SourceRefusedError
 from producer.sources.binlog.binlog_dump import BEGIN
 from producer.sources.binlog.log_proof import (
+    NO_FILE,
     build_other_history_error,
     build_proofs,
     find_exact_proof,
@@ -32,9 +33,6 @@ _log = structlog.get_logger("capture")
 
 class _FilePurgedError(SourceRefusedError):
     """The file of a proof was purged."""
-
-
-_NO_FILE = "could not find first log file"
 
 
 def log_beginning(catalog: Catalog, log: ProvenLog) -> LogStart:
@@ -144,7 +142,7 @@ class ProvenLog:
             stream.close()
             if error.__cause__ is None or is_access_denied(error.__cause__):
                 raise  # the message is complete, or shows nothing about the log
-            if _NO_FILE in str(error).lower():
+            if NO_FILE in str(error).lower():
                 raise _FilePurgedError.from_problem(error.problem) from error
             raise build_other_history_error(
                 f"{proof.file}:{proof.start}", str(error.__cause__.args[-1])

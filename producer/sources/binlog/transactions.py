@@ -5,7 +5,8 @@ Pure, and of bounded memory for transactions of any size.
 The events come from producer/sources/binlog/assembly.py, those of a transaction once its end is known;
 rows that were rolled back are marked. Each event goes in on its own, and the result is what capture has
 to do about it, in order: encode captured rows (`CapturedRows`), carry out a statement at its barrier
-(`Barrier`), or record the end of a transaction (`Boundary`). Only the transaction's header, its
+(`Barrier`), fold the rows of a prepared XA transaction next (`XaCommit`), or record the end of a transaction
+(`Boundary`). Only the transaction's header, its
 TABLE_MAPs, and those row events of *uncaptured* tables are kept that have not been counted yet: `row`
 counts them too, but the count matters only if a captured row follows. An event that cannot be counted (a
 MINIMAL or partial image, an unknown type) counts as one row, so `row` is the same whenever the log is
@@ -18,7 +19,7 @@ continues, and counts the event's rows as uncaptured.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -37,14 +38,15 @@ from producer.decoders.row_codec import (
 from producer.errors import StreamStoppedError, TableStoppedError
 from producer.sources.binlog.assembly import ONE_PHASE
 from producer.sources.binlog.event_groups import UNDONE
-from producer.sources.binlog.prepared_xa import PreparedXaTransactions
-from producer.sources.changes import Barrier, Boundary, TableName, TableNames, TransactionHeader
+from producer.sources.binlog.prepared_xa import PreparedXaTransactions, XaCommit
+from producer.sources.changes import Barrier, Boundary, OpenXa, TableName, TransactionHeader
 from producer.statements import ddl
 from producer.statements.conversions import treat_optimize_as_alter
 from producer.statements.statement import Statement, parse_statement
 from schemas.findings import START_OVER, format_copy_remedy
 from schemas.table.model import Key
 from schemas.wire.position import parse_binlog_file_number
+from schemas.wire.records import PreparedPlace
 
 #: Bytes of uncaptured row events of one transaction that may wait to be counted.
 DEFER_LIMIT = 4 << 20
@@ -146,7 +148,7 @@ class TransactionAssembler:
     def __init__(
         self,
         captured: Callable[[str, str], bool],
-        prepared: Mapping[str, TableNames] | None = None,
+        prepared: OpenXa | None = None,
     ) -> None:
         self.xa = PreparedXaTransactions(prepared or {})
         self._captured = captured
@@ -168,8 +170,9 @@ class TransactionAssembler:
         transaction = self._require_open("rows")
         transaction.deferred.append((rows.table_map, rows.event_type, rows.body))
 
-    def fold_event(self, event: BinlogEvent) -> FoldedChange | None:
-        """Return the change that `event` completes, or None.
+    def fold_event(self, event: BinlogEvent) -> FoldedChange | XaCommit | None:
+        """Return the change that `event` completes, or None. After an XaCommit the rows of its transaction
+        are folded, and then `finish_xa_commit` is called.
 
         Raises StreamStoppedError, TableStoppedError.
         """
@@ -211,13 +214,13 @@ class TransactionAssembler:
         self._open = _OpenTransaction(_build_header(event, gtid, ts_ms), grouped=False)
         return self._open
 
-    def _end_transaction(self, event: BinlogEvent, stop: TableStoppedError | None = None) -> Boundary:
+    def _end_transaction(self, event: BinlogEvent) -> Boundary:
         transaction = self._require_open(event)
         self._open = None
         undone = _NONE
         if transaction.undone:
             undone = frozenset(name for name in transaction.undone if self._captured(*name))
-        return Boundary(transaction.header, event.file, event.end, undone, stop, self.xa.tables)
+        return Boundary(transaction.header, event.file, event.end, undone, self.xa.open)
 
     def _require_open(self, event: BinlogEvent | str) -> _OpenTransaction:
         if self._open is None:
@@ -247,7 +250,7 @@ class TransactionAssembler:
 
     # --- statements
 
-    def _handle_statement(self, event: BinlogEvent, statement: Statement) -> FoldedChange | None:
+    def _handle_statement(self, event: BinlogEvent, statement: Statement) -> FoldedChange | XaCommit | None:
         if isinstance(statement.kind, ddl.TransactionControl):
             return self._handle_control(event, statement.kind)
         if statement.kind == ddl.HarmlessStatement() and statement.query.settings != log.SessionSettings():
@@ -260,6 +263,8 @@ class TransactionAssembler:
             isinstance(kind, ddl.HarmlessStatement) and not isinstance(kind, ddl.TriggerCreation)
         ):
             return None if transaction.grouped else self._end_transaction(event)
+        if not isinstance(kind, ddl.DmlStatement | ddl.HarmlessStatement):
+            self.xa.note_statement(statement)
         transaction.count_deferred()
         return Barrier(transaction.header, statement, transaction.row, event.start)
 
@@ -270,7 +275,13 @@ class TransactionAssembler:
         """
         return None if self._require_open(event).grouped else self._end_transaction(event)
 
-    def _handle_control(self, event: BinlogEvent, control: ddl.TransactionControl) -> Boundary | None:
+    def finish_xa_commit(self, event: BinlogEvent) -> Boundary:
+        """Finish the XaCommit of `event`, whose rows were folded since."""
+        return self._end_transaction(event)
+
+    def _handle_control(
+        self, event: BinlogEvent, control: ddl.TransactionControl
+    ) -> Boundary | XaCommit | None:
         match control.verb:
             case "begin" | "xa_start":
                 transaction = self._open or self._start_transaction(event, None, event.timestamp * 1000)
@@ -284,8 +295,8 @@ class TransactionAssembler:
                 if self._open is None:
                     self._start_transaction(event, None, event.timestamp * 1000)
                 if control.verb == "xa_commit":
-                    return self._end_transaction(event, self.xa.commit_prepared(control.xid, self._captured))
-                self.xa.roll_back_prepared(control.xid)
+                    return self.xa.commit_prepared(control.xid, self._captured)
+                self.xa.end_prepared(control.xid)
                 return self._end_transaction(event)
             case "xa_prepare":
                 return self._handle_xa_prepare(event)
@@ -295,7 +306,11 @@ class TransactionAssembler:
         """End an XA group. If it is only prepared, all of its rows are marked as rolled back."""
         transaction = self._require_open(event)
         if transaction.xa is not None and event.body[:1] != ONE_PHASE:
-            self.xa.add_prepared(transaction.xa, transaction.undone)
+            header = transaction.header
+            place = PreparedPlace(
+                file=header.file, pos=header.pos, end=event.end, ts_ms=event.timestamp * 1000
+            )
+            self.xa.add_prepared(transaction.xa, transaction.undone, place)
             transaction.undone.clear()
         return self._end_transaction(event)
 

@@ -93,6 +93,7 @@ MARIADB_FLAVOUR = BinlogFlavour(
     captured_gtids=MariadbGtids.parse,
     has_gtids=_has_gtids,
     replicates_from=("SHOW ALL SLAVES STATUS",),
+    xa_recover="XA RECOVER",
     rights=Rights(
         status="BINLOG MONITOR",
         gives_status=frozenset({"REPLICATION CLIENT", "BINLOG MONITOR", "SUPER"}),

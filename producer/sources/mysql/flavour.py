@@ -144,6 +144,7 @@ MYSQL_FLAVOUR = BinlogFlavour(
     captured_gtids=GtidSet.parse,
     has_gtids=_has_gtids,
     replicates_from=("SHOW REPLICA STATUS", "SHOW SLAVE STATUS"),
+    xa_recover="XA RECOVER CONVERT XID",
     rights=Rights(
         status="REPLICATION CLIENT",
         gives_status=frozenset({"REPLICATION CLIENT", "SUPER"}),

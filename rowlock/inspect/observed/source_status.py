@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from coordinator.server.operators.copies import CopyRow
 from rowlock.inspect.placement import SEE_CHECK, START_AGAIN, Placement, PlacementRow
 from rowlock.views.copy_desk import copy_rows, explain_remedy
+from rowlock.views.headroom import NeededLog
 from schemas.problems import decode_problem
 from schemas.table.patterns import build_loose_selection
 from schemas.wire.position import Position
@@ -53,6 +54,16 @@ class TableStatus(msgspec.Struct, frozen=True):
     """When that was."""
 
 
+class PreparedXaStatus(msgspec.Struct, frozen=True):
+    """An XA transaction that is prepared in the log and has not ended there."""
+
+    xid: str = msgspec.field(name="xid")
+    at: str = msgspec.field(name="at")
+    """"file:pos" of its beginning in the source's log."""
+    since_ms: int = msgspec.field(name="since_ms")
+    """Time of XA PREPARE."""
+
+
 class SourceStatus(msgspec.Struct, frozen=True):
     """The status of a source."""
 
@@ -76,6 +87,17 @@ class SourceStatus(msgspec.Struct, frozen=True):
     headroom_seconds: float | None = msgspec.field(name="headroom_seconds", default=None)
     copies: tuple[CopyRow, ...] = msgspec.field(name="copies", default=())
     """The copies of its tables that are not complete."""
+    prepared: tuple[PreparedXaStatus, ...] = msgspec.field(name="prepared", default=())
+    """XA transactions that have not ended, the oldest of them: capture still needs the log from there on."""
+
+    def find_needed_log(self, now_ms: int) -> NeededLog:
+        """Return the oldest part of the source's log that capture needs."""
+        read = NeededLog(self.lag_seconds or 0.0, self.position, "capture has not read")
+        if not self.prepared:
+            return read
+        oldest = self.prepared[0]
+        age_s = max(0.0, (now_ms - oldest.since_ms) / 1000)
+        return NeededLog(max(read.age_s, age_s), oldest.at, f"XA transaction {oldest.xid} needs")
 
 
 def judge_source(
@@ -119,6 +141,10 @@ def judge_source(
         remedy=why.remedy,
         tables=list_uncaptured_tables(seen),
         copies=_list_copies(name, seen, patterns),
+        prepared=tuple(
+            PreparedXaStatus(xid, f"{place.file}:{place.pos}", place.ts_ms)
+            for xid, place in seen.prepared.items()
+        ),
     )
 
 

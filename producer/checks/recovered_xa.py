@@ -1,0 +1,24 @@
+"""The XA transactions that a source's server knows as prepared, for `check`."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pymysql
+
+from producer.errors import CaptureError
+from producer.sources.binlog.prepared_xa import END_LOST_XA
+from producer.sources.binlog.xa_recover import list_recovered
+from producer.sources.catalog import open_catalog
+from schemas.config.model import SourceConfig
+
+__all__ = ["END_LOST_XA", "read_prepared_xids"]
+
+
+def read_prepared_xids(source: SourceConfig) -> frozenset[str] | None:
+    """Return their XIDs; None: the server does not answer, or not to this user, which other checks report."""
+    try:
+        with closing(open_catalog(source)) as catalog:
+            return list_recovered(catalog.session)
+    except (pymysql.MySQLError, OSError, CaptureError):
+        return None
