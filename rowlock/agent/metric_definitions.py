@@ -119,8 +119,8 @@ HEADROOM_END = MetricDefinition(
     "rowlock_headroom_end_timestamp_seconds",
     "gauge",
     "When the oldest part that is still needed there may be deleted, at the earliest: what capture has not "
-    "read, or the pipeline has not applied. Minus `time()` it is the headroom, with the label of "
-    "`rowlock_retention_seconds`.",
+    "read, an open XA transaction needs, or the pipeline has not applied. Minus `time()` it is the headroom, "
+    "with the label of `rowlock_retention_seconds`.",
     ("place",),
 )
 BACKLOG_EVENTS = MetricDefinition(

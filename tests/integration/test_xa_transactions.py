@@ -17,6 +17,7 @@ from deploy.embedded.services import EmbeddedError, Kafka, MariaDB, MySQL
 from schemas.wire.records import Watermark
 from tests.capturing import Capturing
 from tests.kits.capture import position, running, watermarks
+from tests.kits.copying import Copying
 from tests.kits.waiting import until
 from tests.servers.local_mariadb import LocalMariaDB
 from tests.services import without_mysql
@@ -48,6 +49,21 @@ def xa(server: Any, kafka: Kafka, unique: str, tmp_path: Path) -> Iterator[XaSit
     server.drop_database(unique)
 
 
+def end_xa(server: Any, xid: str, verb: str = "COMMIT") -> None:
+    """End a transaction in another session than the one that prepared it."""
+
+    def ended() -> bool:
+        try:
+            server.execute(f"XA {verb} '{xid}'")
+        except pymysql.MySQLError as error:
+            if error.args[0] != _UNKNOWN_XID:
+                raise
+            return False
+        return True
+
+    until(ended, f"XA {verb} '{xid}'")
+
+
 class XaSite(Capturing):
     """Capture of a server with XA transactions."""
 
@@ -56,18 +72,7 @@ class XaSite(Capturing):
         self.change(f"XA START '{xid}'", *statements, f"XA END '{xid}'", f"XA PREPARE '{xid}'")
 
     def end(self, xid: str, verb: str = "COMMIT") -> None:
-        """End a transaction in another session than the one that prepared it."""
-
-        def ended() -> bool:
-            try:
-                self.database.execute(f"XA {verb} '{xid}'")
-            except pymysql.MySQLError as error:
-                if error.args[0] != _UNKNOWN_XID:
-                    raise
-                return False
-            return True
-
-        until(ended, f"XA {verb} '{xid}'")
+        end_xa(self.database, xid, verb)
 
     def written(self, table: str = "a") -> list[Any]:
         """Return the values of v as the topic has them, in its order, without repetitions."""
@@ -179,6 +184,25 @@ def test_transaction_beyond_the_memory_is_read_again_from_the_log(xa: XaSite) ->
     xa.run()
     assert xa.written("big") == ["kept"] * 40 + ["last"]
     xa.holds_source_rows("a", "b", "big")
+
+
+def test_compressed_transaction_is_read_again_after_a_restart(xa: XaSite) -> None:
+    xa.run()
+    mysql = isinstance(xa.database, MySQL)
+    setting = "binlog_transaction_compression" if mysql else "log_bin_compress"
+    if not mysql:
+        xa.database.execute("SET GLOBAL log_bin_compress_min_len = 10")
+    xa.database.execute(f"SET GLOBAL {setting} = ON")
+    try:
+        xa.prepare("z", "INSERT INTO a VALUES (1, REPEAT('z', 20)), (2, REPEAT('z', 20))",
+                   "UPDATE a SET v = 'changed' WHERE id = 2")  # fmt: skip
+    finally:
+        xa.database.execute(f"SET GLOBAL {setting} = OFF")
+    xa.run()
+    xa.end("z")
+    xa.run()
+    assert xa.written() == ["z" * 20, "z" * 20, "changed"]
+    xa.holds_source_rows("a", "b")
 
 
 def test_order_of_log_and_engine_for_contended_transactions(xa: XaSite) -> None:
@@ -303,3 +327,30 @@ def test_purged_prepare_stops_its_tables(xa: XaSite) -> None:
     xa.run()
     xa.stopped("a", "xa")
     assert xa.written() == ["between"]
+
+
+def phases(copying: Copying) -> list[str]:
+    return [each.phase for each in copying.states().values()]
+
+
+def test_table_that_xa_stopped_is_healed_by_a_copy(
+    server: Any, kafka: Kafka, unique: str, tmp_path: Path
+) -> None:
+    """Another transaction is open while the copy reads the table, in chunks of three rows."""
+    server.create_database(unique)
+    copying = Copying(kafka, server, unique, tmp_path)
+    copying.change("XA START 'early'", "UPDATE live SET version = 500 WHERE id = 2", "XA END 'early'",
+                   "XA PREPARE 'early'")  # fmt: skip
+    with copying.running() as unit:
+        until(lambda: copying.equal("live"), f"the snapshot; {unit.output()[-3000:]}", 200)
+        end_xa(server, "early")
+        until(lambda: copying.stops() == {"live": "xa"}, f"the stop; {unit.output()[-3000:]}", 200)
+        copying.change("XA START 'open'", "UPDATE live SET version = 600 WHERE id = 4",
+                       "DELETE FROM live WHERE id = 5", "XA END 'open'", "XA PREPARE 'open'")  # fmt: skip
+        copying.request_copy("live")
+        until(lambda: phases(copying) == ["done"], f"the copy; {unit.output()[-3000:]}", 200)
+        end_xa(server, "open")
+        until(lambda: copying.equal("live"), f"its rows; {unit.output()[-3000:]}", 200)
+        assert copying.stops() == {}
+        assert unit.stop() == 0
+    server.drop_database(unique)

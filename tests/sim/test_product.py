@@ -99,6 +99,8 @@ SELDOM = {
     "producer.copies.TableCopies.handle_recreated_table": 261,
     "recovery._halve_trial": 809,
     "recovery.RecoveryPlan.record_failure": 279,
+    "producer.prepared_xa._build_unknown_stop": 388,
+    "recovery.recover_keys": 153,
 }
 MOST_SEEDS = 2000
 NOT_SIMULATED = {
@@ -171,6 +173,7 @@ _STATEMENTS = "none of these statements stands in the log"
 _STOPS = "no such row stands in the log"
 _PROOF = "the log is never another one"
 _ASKED = "nobody asks for a part of a table"
+_XA = "the server locks prepared rows, loses none, and keeps their log (tests/unit/test_prepared_xa.py)"
 _ONLY = "asked with `snapshot: only`"
 _SAID = "text for people and tests"
 NOT_SIMULATED |= {
@@ -182,6 +185,9 @@ NOT_SIMULATED |= {
             reader.make_connection_opener mysql_gtids.GtidSet.encode scan.make_statement_scan log_stream.open_stream proven_log.ProvenLog._open_stream""",  # noqa: E501
         _STATEMENTS: """barriers.BarrierHandler._build_unfit_stop startup.CaptureStarter._leave_out proof._await_statements""",  # noqa: E501
         _ASKED: """limits.explain_unbalanced_condition""",
+        _XA: """prepared_xa._list_tables prepared_xa.RecoveredXa.find_lost prepared_xa._build_altered_stop
+            prepared_xa._build_unplaced_stop prepared_xa.build_purged_stop
+            binlog_log.BinlogLog._report_lost_xa""",
         _ONLY: """states.CopyStates.busy copies.TableCopies.busy""",
         _STOPS: """transactions.TransactionAssembler.skip_uncaptured transactions.CapturedRows.withdraw_rows binlog_log.BinlogLog.skip_uncaptured binlog_log._build_decoding_stop
             transactions._build_partial_rows_stop transactions._build_stream_stop transactions._build_unknown_event_stop

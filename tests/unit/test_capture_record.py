@@ -13,8 +13,8 @@ import pytest
 from producer.decoders.envelope import SourceContext
 from producer.errors import SupersededError, TableStoppedError
 from producer.loop import position as position_module
-from producer.loop.position import CapturePosition
-from producer.sources.changes import Evidence
+from producer.loop.position import CapturePosition, build_first_boundary
+from producer.sources.changes import Evidence, PreparedTransaction
 from producer.start.positions import PositionStore
 from producer.start.started import StartedCapture
 from producer.statements.shadows import ShadowTables
@@ -22,7 +22,7 @@ from producer.tables import CapturedTables, TableState
 from schemas.config.online_ddl import enable_all_tools
 from schemas.wire.codec import decode_stored_position
 from schemas.wire.position import DEFINITION_ROW
-from schemas.wire.records import Anchor, StoredPosition
+from schemas.wire.records import Anchor, PreparedPlace, StoredPosition
 from tests.kits.start import ACCT, POSITIONS, RECORD, Topics, table
 from tests.stands.event_writer import TopicWriter
 
@@ -102,6 +102,22 @@ def test_what_is_stored_is_in_kafka_and_says_how_far_the_topics_are() -> None:
     (record,) = capture.records()
     assert (record.file, record.pos, record.gen) == ("binlog.000003", 700, 4)
     assert record.anchors == {"bank.acct": Anchor(definition=0, end=0, highest=(0, 3, 500, 3))}
+
+
+def test_open_xa_transactions_are_stored_and_the_next_run_begins_with_them() -> None:
+    capture = Recorded()
+    place = PreparedPlace(file="binlog.000002", pos=4, end=99, ts_ms=7, altered=(ACCT,))
+    prepared = {"a": PreparedTransaction((ACCT,), place), "old": PreparedTransaction((ACCT,), None)}
+    milestone = capture.position.make_milestone(held=False)
+    capture.position.store_milestone(
+        milestone._replace(boundary=milestone.boundary._replace(prepared=prepared))
+    )
+    capture.writer.drain()
+    (record,) = capture.records()
+    assert record.prepared == {"a": (ACCT,), "old": (ACCT,)}, "earlier versions read it"
+    assert record.prepared_at == {"a": place}
+    started: Any = SimpleNamespace(record=record)
+    assert build_first_boundary(started).prepared == prepared
 
 
 @pytest.mark.parametrize("outstanding", [False, True])

@@ -393,7 +393,7 @@ def test_a_log_with_another_transaction_at_prepare_is_not_believed(source: MySql
     source.end("a", "COMMIT")
     [prepared] = source.capture().read().ends[1].prepared.values()
     assert prepared.place is not None
-    for other in (4, source.log.events[-1].start):
+    for other in (4, source.log.events[-1].start, prepared.place.pos):
         place = {"X61,X,1": prepared._replace(place=_moved(prepared.place, other))}
         begin = source.log.events[-2].start
         with pytest.raises(TransientSourceError, match="another server answers"):

@@ -267,11 +267,11 @@ class BinlogLog:
                 output = self._fold.fold_event(event)
             except TableStoppedError as error:
                 yield error
-                continue
             except DecodeError as error:
                 raise _build_decoding_stop(event, error) from error
-            if event.type in ANY_ROWS:
-                yield output if isinstance(output, CapturedRows) else None
+            else:
+                if event.type in ANY_ROWS:
+                    yield output if isinstance(output, CapturedRows) else None
 
     @property
     def moment(self) -> LogMoment:

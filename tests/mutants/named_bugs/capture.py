@@ -138,4 +138,25 @@ BUGS = [
         new="last.setdefault(row.xid, row.sequence)",
         tests=("tests/unit/test_oracle_mlog.py",),
     ),
+    Mutant(
+        bug="rows of an XA transaction are published at XA PREPARE",
+        file="producer/sources/binlog/assembly.py",
+        old="        if not is_prepared or self._publishes_prepared:\n",
+        new="        if True:\n",
+        tests=("tests/unit/test_prepared_xa.py",),
+    ),
+    Mutant(
+        bug="a start does not know where the rows of open XA transactions are",
+        file="producer/loop/position.py",
+        old="            prepared_at=list_places(boundary.prepared),\n",
+        new="            prepared_at={},\n",
+        tests=("tests/unit/test_capture_record.py",),
+    ),
+    Mutant(
+        bug="a table that was altered between XA PREPARE and XA COMMIT goes on",
+        file="producer/sources/binlog/prepared_xa.py",
+        old="        stop = _build_altered_stop(xid, altered) if altered else None\n",
+        new="        stop = None\n",
+        tests=("tests/unit/test_prepared_xa.py",),
+    ),
 ]
