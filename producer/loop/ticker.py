@@ -78,7 +78,7 @@ class WatermarkSender:
             stops=self._stops.select_visible_stops(),
             left_out={name: encode_problem(problem) for name, problem in left_out.items()}, ended=ended,
             restarts=restarts, copies=self._copies.states.select_visible(now),
-            prepared=select_oldest_places(boundary.prepared, MAX_REPORTED_XA),
+            prepared=select_oldest_places(boundary.prepared, self._captured.known, MAX_REPORTED_XA),
         )  # fmt: skip
         self._writer.send(self._topic, source.encode(), encode_watermark(watermark))
         if self._on_watermark is not None:

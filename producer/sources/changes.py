@@ -9,7 +9,7 @@ number as its offset.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from producer.binlog_format.log_event import LoggedStatement
@@ -144,12 +144,23 @@ def list_places(prepared: OpenXa) -> dict[str, PreparedPlace]:
     return {xid: each.place for xid, each in prepared.items() if each.place is not None}
 
 
-def select_oldest_places(prepared: OpenXa, limit: int) -> dict[str, PreparedPlace]:
-    """Return the `limit` oldest of `list_places`, the oldest first."""
+def select_oldest_places(
+    prepared: OpenXa, tables: Iterable[TableName], limit: int
+) -> dict[str, PreparedPlace]:
+    """Return the `limit` oldest of `list_places` with rows in one of `tables`, the oldest first.
+
+    Names are compared without case: a place too many is no loss.
+    """
     if not prepared:
         return {}
+    folded = {(db.casefold(), table.casefold()) for db, table in tables}
+    concerned = {
+        xid: each
+        for xid, each in prepared.items()
+        if any((db.casefold(), table.casefold()) in folded for db, table in each.tables)
+    }
     places = sorted(
-        list_places(prepared).items(), key=lambda each: (parse_binlog_file_number(each[1].file), each[1].pos)
+        list_places(concerned).items(), key=lambda each: (parse_binlog_file_number(each[1].file), each[1].pos)
     )
     return dict(places[:limit])
 

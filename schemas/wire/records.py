@@ -260,5 +260,6 @@ class Watermark(msgspec.Struct, kw_only=True):
     stops: dict[str, TableStop] = msgspec.field(name="stops", default_factory=dict)
     #: "db.table" → copies that wait or run, or ended within a day
     copies: dict[str, CopyState] = msgspec.field(name="copies", default_factory=dict)
-    #: XA transactions that are open at `position`, the oldest of them: XID → where their rows are
+    #: XA transactions with rows of captured tables that are open at `position`, the oldest of them: XID →
+    #: where their rows are
     prepared: dict[str, PreparedPlace] = msgspec.field(name="prepared", default_factory=dict)

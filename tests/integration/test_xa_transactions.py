@@ -14,6 +14,8 @@ import pymysql
 import pytest
 
 from deploy.embedded.services import EmbeddedError, Kafka, MariaDB, MySQL
+from producer.checks.recovered_xa import read_prepared_xids
+from schemas.config.model import load_config
 from schemas.wire.records import Watermark
 from tests.capturing import Capturing
 from tests.kits.capture import position, running, watermarks
@@ -115,6 +117,8 @@ def test_rows_are_published_at_commit_in_commit_order(xa: XaSite) -> None:
     xa.run(patterns=("a", "b"))
     assert xa.written() == ["plain", "one phase", "kept", "second"]
     assert len(xa.open) == 1
+    assert set(xa.marks[-1].prepared) == xa.open
+    assert read_prepared_xids(load_config(xa.config(), {}).sources["s"]) == xa.open, "as the server names it"
     xa.end("one")
     xa.run(patterns=("a", "b"))
     assert xa.written() == ["plain", "one phase", "kept", "second", "first", "first", "x"]

@@ -18,7 +18,7 @@ from producer.sources.mysql.flavour import MYSQL_FLAVOUR
 from rowlock.inspect.observed.source_status import PreparedXaStatus, SourceStatus, judge_source
 from rowlock.inspect.open_xa import judge_open_xa
 from schemas.wire.records import Identity, PreparedPlace, StoredPosition, Watermark
-from tests.kits.log import Log
+from tests.kits.log import CAPTURED, OTHER, Log
 from tests.kits.seekable_log import SeekableLog
 
 NOW_MS = 10_000_000
@@ -72,10 +72,11 @@ def test_watermark_names_the_oldest_by_file_number_and_offset() -> None:
         "b": replace(PLACE, file="binlog.999999", pos=9),
         "a": replace(PLACE, file="binlog.999999", pos=10),
     }
-    prepared = {xid: PreparedTransaction((), place) for xid, place in places.items()}
-    prepared["old"] = PreparedTransaction((), None)
-    assert list(select_oldest_places(prepared, 2)) == ["b", "a"]
-    assert select_oldest_places({}, 2) == {}
+    prepared = {xid: PreparedTransaction((CAPTURED,), place) for xid, place in places.items()}
+    prepared["old"] = PreparedTransaction((CAPTURED,), None)
+    prepared["of another table"] = PreparedTransaction((OTHER,), replace(PLACE, file="binlog.000001"))
+    assert list(select_oldest_places(prepared, [("Bank", "ACCT")], 2)) == ["b", "a"]
+    assert select_oldest_places({}, [CAPTURED], 2) == {}
 
 
 @pytest.mark.parametrize("data", [b"ab\xff", "0x6162FF"])
