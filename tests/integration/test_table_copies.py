@@ -30,7 +30,7 @@ WIDE = "(id INT PRIMARY KEY, version INT, v VARCHAR(20), x MEDIUMTEXT, y MEDIUMT
 CAUSES: dict[str, tuple[str, tuple[str, ...]]] = {
     "dropped": (PLAIN, ("DROP TABLE {t}", f"CREATE TABLE {{t}} {PLAIN}",
      "INSERT INTO {t} VALUES (3, 500, 'new'), (4, 501, 'newer')")),
-    "rows-replaced": (PARTITIONED, ("ALTER TABLE {t} TRUNCATE PARTITION p0",)),
+    "rows-replaced": (PARTITIONED, ("ALTER TABLE {t} REPAIR PARTITION p0",)),
     "statement": (
         PLAIN,
         ("SET SESSION binlog_format = STATEMENT",
