@@ -80,8 +80,8 @@ class SpilledKeys:
         """Yield the doubted keys. Each page is asked for when it is needed, because keys may be discarded
         before.
         """
-        query, after = f"SELECT k FROM doubts WHERE k > ? ORDER BY k LIMIT {KEYS_PER_PAGE}", b""
-        while rows := self._run_statement(query, after).fetchall():
+        query, after = "SELECT k FROM doubts WHERE k > ? ORDER BY k", b""
+        while rows := self._run_statement(query, after).fetchmany(KEYS_PER_PAGE):
             yield from (row[0] for row in rows)
             after = rows[-1][0]
 
