@@ -3,6 +3,8 @@ given."""
 
 from __future__ import annotations
 
+import contextlib
+import math
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -48,7 +50,7 @@ class TopicReader:
         begin.update({each.partition: each.offset + 1 for each in self.records})
         # Anew each time: a consumer says a partition's end once, unless something comes.
         self._consumer.assign([TopicPartition(self._topic, each, at) for each, at in begin.items()])
-        left = set(self._partitions)
+        left, ends = set(self._partitions), self._find_ends()
         while left:
             message: Any = self._consumer.poll(seconds)
             assert message is not None, f"no end of {self._topic} within {seconds} s"
@@ -57,11 +59,22 @@ class TopicReader:
                 self.records.append(
                     Record(message.partition(), message.offset(), message.key(), message.value())
                 )
+                if message.offset() + 1 >= ends.get(message.partition(), math.inf):
+                    left.discard(message.partition())
             elif error.code() == KafkaError._PARTITION_EOF:
                 left.discard(message.partition())
             elif not error.retriable() and error.code() not in _DOWN:
                 raise AssertionError(f"{self._topic}: {error}")
         return self.records
+
+    def _find_ends(self) -> dict[int, int]:
+        """Return the present end of each partition; none while a broker is down. Under a steady load the
+        client never tells that it has reached an end."""
+        ends = {}
+        for each in self._partitions:
+            with contextlib.suppress(KafkaException):
+                ends[each] = self._consumer.get_watermark_offsets(TopicPartition(self._topic, each), 15)[1]
+        return ends
 
     def _assign(self) -> bool:
         try:
