@@ -13,9 +13,10 @@ from schemas.config.model import Config, SourceConfig
 from schemas.io.mysql_catalog import list_tables, read_name_rules
 from schemas.problems import Problem
 from schemas.table.names import EXACT, NameRules, TableName, find_meant_tables, format_table_text
+from schemas.table.patterns import format_table_pattern
 from schemas.wire.records import TableStop, Watermark
 
-_GONE = frozenset({"dropped", "unseen"})
+_MISSING_CAUSES = frozenset({"dropped", "unseen"})
 """Causes of stops of tables that the source does not show any more."""
 
 
@@ -52,13 +53,13 @@ def explain_missing_table(source: str, table: TableName, stop: TableStop | None)
 
     `stop`: capture's own, which may know the DROP.
     """
-    if stop is not None and stop.cause in _GONE:
+    if stop is not None and stop.cause in _MISSING_CAUSES:
         return Problem(stop.reason, stop.remedy)
     name = format_table_text(*table)
     return Problem(
         f"source {source} has no table {name}, or its user may not read it, and Kafka has its rows",
         f"GRANT SELECT on it, create it again, or take it out of the source's `tables:` "
-        f'(append "!{name}"; while rowlock runs, also `rowlock reload`)',
+        f'(append "!{format_table_pattern(table)}"; while rowlock runs, also `rowlock reload`)',
     )
 
 

@@ -10,14 +10,14 @@ from msgspec.structs import replace
 
 from rowlock.errors import CommandError
 from rowlock.inspect import copied_table
-from rowlock.inspect.copied_table import explain_unknown_table
+from rowlock.inspect.copied_table import explain_missing_table, explain_unknown_table
 from schemas.config.model import Config, load_config
 from schemas.problems import Problem
 from schemas.table.names import NameRules, TableName
 from schemas.wire.records import TableStop, Watermark
 
 ACCT, NEW, LEFT_OUT = ("bank", "acct"), ("bank", "new"), ("bank", "a.b")
-GONE, DROPPED, CHANGED = ("bank", "gone"), ("bank", "dropped"), ("bank", "changed")
+MISSING, DROPPED, CHANGED = ("bank", "missing"), ("bank", "dropped"), ("bank", "changed")
 MARK = Watermark(source="b1", gen=1, position=(0, 1, 1, 0), file="f", commit_ts_ms=1, ts_ms=1, idle=True)
 STOP = TableStop(
     cause="dropped", at=(0, 1, 1, 0), file="f", pos=4, reason="bank.dropped was dropped: DROP TABLE dropped",
@@ -31,7 +31,7 @@ UNREACHED = CommandError("source b1: nothing answers", "start it")
 
 
 class View:
-    """A Kafka with topics of bank.acct and bank.gone, a table that capture leaves out, and stops."""
+    """A Kafka with topics of bank.acct and bank.missing, a table that capture leaves out, and stops."""
 
     def __init__(self, _: object) -> None: ...
 
@@ -42,7 +42,7 @@ class View:
 
     def read_topic_tables(self, sources: list[str], topics: list[str]) -> dict[str, TableName]:
         assert (sources, topics) == (["b1"], ["t"])
-        return {"t": ACCT, "u": GONE}
+        return {"t": ACCT, "u": MISSING}
 
     def read_watermark(self, _: str) -> tuple[int, Watermark]:
         return 7, replace(MARK, left_out={"bank.`a.b`": "no key"}, stops=STOPS)
@@ -75,7 +75,7 @@ def explain(config: Config, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pr
     return ask
 
 
-@pytest.mark.parametrize("table", [ACCT, LEFT_OUT, GONE, DROPPED])
+@pytest.mark.parametrize("table", [ACCT, LEFT_OUT, MISSING, DROPPED])
 def test_the_copy_of_a_table_in_kafka_can_be_ended_without_the_source(
     config: Config, monkeypatch: pytest.MonkeyPatch, table: TableName
 ) -> None:
@@ -87,13 +87,13 @@ def test_the_copy_of_a_table_in_kafka_can_be_ended_without_the_source(
 def test_the_copy_of_a_table_can_be_ended_under_a_name_as_the_source_compares_it(
     explain: Callable[..., Problem | None],
 ) -> None:
-    assert explain(("Bank", "GONE"), folds=True, must_exist=False) is None
+    assert explain(("Bank", "MISSING"), folds=True, must_exist=False) is None
 
 
 def test_a_table_in_kafka_must_be_at_the_source(explain: Callable[..., Problem | None]) -> None:
     assert [explain(table) for table in (ACCT, LEFT_OUT)] == [None, None]
     assert explain(DROPPED) == Problem(STOP.reason, STOP.remedy)
-    for table in (GONE, CHANGED):
+    for table in (MISSING, CHANGED):
         problem = explain(table)
         assert problem is not None
         name = ".".join(table)
@@ -102,10 +102,15 @@ def test_a_table_in_kafka_must_be_at_the_source(explain: Callable[..., Problem |
         assert f'(append "!{name}"; while rowlock runs, also `rowlock reload`)' in problem.action
 
 
+def test_the_entry_that_excludes_a_missing_table_matches_no_other_one() -> None:
+    remedy = explain_missing_table("b1", ("bank", "a*b"), None).action
+    assert '(append "!bank.`a*b`"; while' in remedy
+
+
 def test_a_table_in_kafka_is_known_if_the_source_does_not_answer(
     explain: Callable[..., Problem | None],
 ) -> None:
-    assert [explain(table, unreached=True) for table in (ACCT, GONE)] == [None, None]
+    assert [explain(table, unreached=True) for table in (ACCT, MISSING)] == [None, None]
 
 
 def test_a_new_table_of_the_source_is_known(explain: Callable[..., Problem | None]) -> None:
