@@ -20,6 +20,12 @@ START_OVER = "start over (see `rowlock docs start-over`)"
 COPY_EACH = "rowlock copy (each of the tables)"
 #: In a remedy for a table of a source; where the table is known, `add_exclusion` adds how.
 EXCLUDE_TABLE = "exclude the table"
+#: The remedy for a prepared XA transaction that the server has lost. Its XID is free, and the new PREPARE
+#: replaces the lost one.
+END_LOST_XA = (
+    "at the source, end it under its XID: XA START xid; a change of any one row; XA END xid; XA PREPARE xid; "
+    "XA ROLLBACK xid"
+)
 
 
 def add_exclusion(remedy: str, db: str, table: str) -> str:

@@ -7,18 +7,18 @@ from contextlib import closing
 import pymysql
 
 from producer.errors import CaptureError
-from producer.sources.binlog.prepared_xa import END_LOST_XA
 from producer.sources.binlog.xa_recover import list_recovered
 from producer.sources.catalog import open_catalog
 from schemas.config.model import SourceConfig
-
-__all__ = ["END_LOST_XA", "read_prepared_xids"]
+from schemas.errors import ServerConnectError
 
 
 def read_prepared_xids(source: SourceConfig) -> frozenset[str] | None:
-    """Return their XIDs; None: the server does not answer, or not to this user, which other checks report."""
+    """Return their XIDs; None: the server does not answer, not to this user, or has an unsupported version,
+    which other checks report.
+    """
     try:
         with closing(open_catalog(source)) as catalog:
             return list_recovered(catalog.session)
-    except (pymysql.MySQLError, OSError, CaptureError):
+    except (pymysql.MySQLError, OSError, CaptureError, ServerConnectError):
         return None

@@ -66,10 +66,8 @@ def _yield_source_backlogs(config: Config, seen: Status) -> Iterator[Backlog | F
     for source in seen.sources:
         if source.state in ("external", "finished"):
             continue
-        measured = [*_yield_source_backlog(config, source.name, source.find_needed_log(seen.time_ms))]
-        yield from measured
-        if any(isinstance(each, Backlog) for each in measured):  # otherwise the server is not usable
-            yield from check_open_xa(config.sources[source.name], source, seen.time_ms)
+        yield from _yield_source_backlog(config, source.name, source.find_needed_log(seen.time_ms))
+        yield from check_open_xa(config.sources[source.name], source, seen.time_ms)
 
 
 def _yield_source_backlog(config: Config, name: str, needed: NeededLog) -> Iterator[Backlog | Finding]:

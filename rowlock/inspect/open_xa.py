@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from producer.checks.recovered_xa import END_LOST_XA, read_prepared_xids
+from producer.checks.recovered_xa import read_prepared_xids
 from rowlock.inspect.observed.source_status import SourceStatus
 from rowlock.views.retention import format_period
 from rowlock.views.source import has_view
 from schemas.config.model import SourceConfig
-from schemas.findings import Finding
+from schemas.findings import END_LOST_XA, Finding
 
 OLD_S = 600.0
 """An XA transaction that is prepared for this many seconds is a warning."""

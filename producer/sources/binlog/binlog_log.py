@@ -26,10 +26,10 @@ from producer.sources.binlog.assembly import RereadRequest, TransactionBuffer, p
 from producer.sources.binlog.flavour import BinlogFlavour
 from producer.sources.binlog.log_proof import NO_FILE, ProofCollector
 from producer.sources.binlog.prepared_rows import PreparedRowsReader, select_rows
-from producer.sources.binlog.prepared_xa import END_LOST_XA, RecoveredXa, XaCommit, build_purged_stop
+from producer.sources.binlog.prepared_xa import RecoveredXa, XaCommit, build_purged_stop
 from producer.sources.binlog.transactions import CapturedRows, FoldedChange, TransactionAssembler
 from producer.sources.changes import Barrier, Boundary, Evidence, LogMoment, load_prepared
-from schemas.findings import START_OVER
+from schemas.findings import END_LOST_XA, START_OVER
 from schemas.wire.position import parse_binlog_file_number
 from schemas.wire.records import LogProof, PreparedPlace, StoredPosition
 

@@ -52,14 +52,6 @@ class XaCommit(NamedTuple):
     tables: frozenset[TableName] = frozenset()
 
 
-END_LOST_XA = (
-    "at the source, end it under its XID: XA START xid; a change of any one row; XA END xid; XA PREPARE xid; "
-    "XA ROLLBACK xid"
-)
-"""What a person does about a transaction that the server has lost. Its XID is free, and the new PREPARE
-replaces the lost one."""
-
-
 class RecoveredXa(NamedTuple):
     """The answer of XA RECOVER, between two readings of the log's end. `xids`: as XA COMMIT in the log names
     them.
