@@ -41,7 +41,7 @@ def test_a_dropped_table_is_named_by_check_and_cannot_be_copied(
 ) -> None:
     database: MariaDB | MySQL = request.getfixturevalue(server)
     database.execute(f"CREATE DATABASE {unique}")
-    for table in ("acct", "gone"):
+    for table in ("acct", "closed"):
         database.execute(f"CREATE TABLE {unique}.{table} (id INT PRIMARY KEY)")
     target = {"type": "postgres", "host": "h", "user": "u", "password": "p", "database": "d"}
     route = {"from": f"{unique}.*", "to": "public.{table}"}
@@ -60,19 +60,19 @@ def test_a_dropped_table_is_named_by_check_and_cannot_be_copied(
             "the start",
         )
         assert map_missing_findings(config, []) == {"b1": []}
-        assert explain_unknown_table(config, "b1", (unique, "gone")) is None
-        database.execute(f"DROP TABLE {unique}.gone")
+        assert explain_unknown_table(config, "b1", (unique, "closed")) is None
+        database.execute(f"DROP TABLE {unique}.closed")
         until(lambda: [w for w in watermarks(kafka.bootstrap, unique, "b1") if w.stops], "the stop")
         assert unit.stop() == 0, unit.output()
     [found] = map_missing_findings(config, [])["b1"]
-    assert (found.level, found.place) == ("warning", f"source b1, table {unique}.gone")
-    problem = explain_unknown_table(config, "b1", (unique, "gone"))
+    assert (found.level, found.place) == ("warning", f"source b1, table {unique}.closed")
+    problem = explain_unknown_table(config, "b1", (unique, "closed"))
     assert problem is not None
     assert (problem.what, problem.action) == (found.message, found.remedy)
     assert "DROP TABLE" in problem.what
     assert "or create it again" in problem.action
     assert "`rowlock reload`" in problem.action
-    assert explain_unknown_table(config, "b1", (unique, "gone"), must_exist=False) is None
-    database.execute(f"CREATE TABLE {unique}.gone (id INT PRIMARY KEY)")
-    assert explain_unknown_table(config, "b1", (unique, "gone")) is None
+    assert explain_unknown_table(config, "b1", (unique, "closed"), must_exist=False) is None
+    database.execute(f"CREATE TABLE {unique}.closed (id INT PRIMARY KEY)")
+    assert explain_unknown_table(config, "b1", (unique, "closed")) is None
     database.drop_database(unique)

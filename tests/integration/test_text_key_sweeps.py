@@ -10,7 +10,7 @@ import pytest
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
 from tests.kits.running import kill_workers
-from tests.kits.whole_run import Rows, WholeRun, whole_run
+from tests.kits.whole_run import Rows, WholeRun, build_pg_and_my_pipelines, whole_run
 
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.slow]
 
@@ -26,13 +26,7 @@ QUERY = "SELECT id, k, v FROM p ORDER BY id, v"
 def system(
     tmp_path: Path, kafka: Kafka, mariadb: MariaDB, mysql: MySQL, postgres: PostgreSQL, unique: str
 ) -> Iterator[WholeRun]:
-    pipelines = {
-        target: {
-            "sources": ["ma"], "target": target,
-            "routes": [{"from": f"{unique}.*", "to": f"{schema}.{{table}}"}],
-        }
-        for target, schema in (("pg", "public"), ("my", unique))
-    }  # fmt: skip
+    pipelines = build_pg_and_my_pipelines(unique)
     targets = {"pg": postgres, "my": mysql}
     with whole_run(tmp_path, unique, kafka, {"ma": mariadb}, targets, pipelines) as made:
         made.change(

@@ -99,7 +99,7 @@ def test_rows_are_published_at_commit_in_commit_order(xa: XaSite) -> None:
     xa.run(patterns=("a", "b"))
     xa.prepare("one", "INSERT INTO a VALUES (1, 'first'), (2, 'first')", "UPDATE a SET v = 'x' WHERE id = 2")
     xa.prepare("two", "INSERT INTO other VALUES (1)", "INSERT INTO a VALUES (3, 'second')")
-    xa.prepare("gone", "INSERT INTO a VALUES (4, 'gone')")
+    xa.prepare("undone", "INSERT INTO a VALUES (4, 'undone')")
     xa.prepare("others", "INSERT INTO other VALUES (2)")
     xa.change(
         "INSERT INTO a VALUES (5, 'plain')",
@@ -112,7 +112,7 @@ def test_rows_are_published_at_commit_in_commit_order(xa: XaSite) -> None:
         "XA END 'empty'", "XA PREPARE 'empty'", "XA COMMIT 'empty'",
     )  # fmt: skip
     xa.end("two")
-    xa.end("gone", "ROLLBACK")
+    xa.end("undone", "ROLLBACK")
     xa.end("others")
     xa.run(patterns=("a", "b"))
     assert xa.written() == ["plain", "one phase", "kept", "second"]
@@ -132,7 +132,7 @@ def test_rows_survive_what_happens_between_prepare_and_commit(xa: XaSite, ends: 
     xa.run()
     with running(xa.config(), "s") as unit:
         xa.prepare("kept", "INSERT INTO a VALUES (1, 'kept')")
-        xa.prepare("gone", "INSERT INTO a VALUES (2, 'gone')")
+        xa.prepare("undone", "INSERT INTO a VALUES (2, 'undone')")
         xa.prepare("later", "INSERT INTO b VALUES (3, 'later')")
         until(lambda: len(xa.open) == 3, f"the record; {unit.output()[-3000:]}")
         unit.kill() if ends == "killed" else unit.stop()
@@ -143,7 +143,7 @@ def test_rows_survive_what_happens_between_prepare_and_commit(xa: XaSite, ends: 
     assert len(xa.database.execute("XA RECOVER")) == 3, "the server knows them"
     xa.run("INSERT INTO a VALUES (9, 'between')")
     xa.end("kept")
-    xa.end("gone", "ROLLBACK")
+    xa.end("undone", "ROLLBACK")
     xa.run()
     assert xa.written() == ["between", "kept"]
     xa.end("later")

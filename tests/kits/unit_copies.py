@@ -110,6 +110,21 @@ def copy_of(source: FakeSource, topic: list[bytes], **options: Any) -> CopyOf:
     return CopyOf(source, topic, value=value, **options)
 
 
+def sweep_of(source: FakeSource, topic: list[bytes], **options: Any) -> CopyOf:
+    """Return a key sweep of the source's table."""
+    return copy_of(source, topic, keys=True, id="sweep-1", **options)
+
+
+def settle(bench: CopyBench) -> int:
+    """Apply until nothing is left to compare; return the number of attempts."""
+    for attempts in range(1, 200):
+        report = bench.apply()
+        assert report.state == "ok", report.message
+        if not report.trial_in_s:
+            return attempts
+    raise AssertionError("the comparison never ends")
+
+
 def benched(*, text: bool = False, **options: Any) -> tuple[CopyBench, FakeSource]:
     bench = CopyBench(**options)
     source = TextSource(table=keyed_by_text()) if text else FakeSource()

@@ -135,6 +135,19 @@ def make_parts(
     }
 
 
+def build_pg_and_my_pipelines(db: str, **route: str) -> dict[str, Any]:
+    """Return a pipeline from the source `ma` to each of the targets `pg` and `my`. `route`: more options of
+    their routes."""
+    return {
+        target: {
+            "sources": ["ma"],
+            "target": target,
+            "routes": [{"from": f"{db}.*", "to": f"{schema}.{{table}}", **route}],
+        }
+        for target, schema in (("pg", "public"), ("my", db))
+    }
+
+
 @contextlib.contextmanager
 def whole_run(
     folder: Path,

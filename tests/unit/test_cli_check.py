@@ -241,7 +241,7 @@ class OfDebezium:
         self.cascades: list[str] = []
         monkeypatch.setattr(debezium_check, "list_cascading_foreign_keys", lambda *_: self.cascades)
         monkeypatch.setattr(
-            check, "_list_source_findings", lambda *_, **__: pytest.fail("capture has nothing to say of it")
+            check, "_list_source_findings", lambda *_, **__: pytest.fail("capture does not read this source")
         )
         view = SimpleNamespace(count_partitions=lambda: self.topics, close=lambda: None)
         monkeypatch.setattr(debezium_check, "KafkaView", lambda _: view)

@@ -471,7 +471,7 @@ def test_a_stop_of_a_table_with_a_dot_in_its_name_is_the_units(place: tuple[str,
 
 
 def test_place_of_a_unit_is_named_after_its_table_and_not_after_the_log(read: Any) -> None:
-    """A table that nobody changes stays there, however far capture is."""
+    """A table that no_leader changes stays there, however far capture is."""
     found = read(Seen([lane(0, 9)]))
     unit = only(found)
     assert (unit.state, unit.at, found.sources[0].position) == ("current", "f.000003:109", "f.000003:500")
@@ -589,9 +589,9 @@ def test_the_remedy_of_a_stop_agrees_with_its_copy(
 
 
 def test_where_nobody_leads_nothing_runs(read: Any) -> None:
-    nobody = Placement(problem="nothing runs: no coordinator leads: start `rowlock run`")
+    no_leader = Placement(problem="nothing runs: no coordinator leads: start `rowlock run`")
     ended = {"ended": "server_id is 0: SET GLOBAL server_id = 1;"}
-    found = read(Seen([lane(0, 9)], placement=nobody, idle_ms=500, mark=ended))
+    found = read(Seen([lane(0, 9)], placement=no_leader, idle_ms=500, mark=ended))
     (source,) = found.sources
     assert (source.state, source.reason, source.remedy) == (
         "stopped",
@@ -601,12 +601,12 @@ def test_where_nobody_leads_nothing_runs(read: Any) -> None:
     assert (only(found).state, only(found).reason) == ("stopped", "no process runs it")
     assert only(found).remedy == START_AGAIN
     assert only(found).stopped is None, "it waits for no person"
-    assert found.problems == (nobody.problem,)
+    assert found.problems == (no_leader.problem,)
     assert not found.healthy
-    late = read(Seen([lane(0, 9)], placement=nobody, idle_ms=60_000))
+    late = read(Seen([lane(0, 9)], placement=no_leader, idle_ms=60_000))
     assert (late.sources[0].state, late.sources[0].reason) == ("stopped", "no process runs it")
     assert late.sources[0].remedy == START_AGAIN
-    asked = read(Seen([lane(0, 9)], placement=nobody, mark={"ended": ENDED_AS_ASKED})).sources[0]
+    asked = read(Seen([lane(0, 9)], placement=no_leader, mark={"ended": ENDED_AS_ASKED})).sources[0]
     assert (asked.state, asked.reason, asked.remedy) == ("stopped", ENDED_AS_ASKED, START_AGAIN)
 
 
@@ -621,8 +621,8 @@ def test_a_start_that_the_source_refused_is_explained_by_its_refusal(
         raise problems[0]
 
     monkeypatch.setattr(server_versions, "connect_source", refuse)
-    nobody = Placement(problem="nothing runs: no coordinator leads")
-    seen = Seen(placement=nobody, unmarked=not marked, mark={"ended": ENDED_AS_ASKED} if marked else {})
+    no_leader = Placement(problem="nothing runs: no coordinator leads")
+    seen = Seen(placement=no_leader, unmarked=not marked, mark={"ended": ENDED_AS_ASKED} if marked else {})
     source = read(seen).sources[0]
     assert (source.state, source.reason, source.remedy) == ("stopped", "access denied for u", "correct it")
     problems[0] = ServerConnectError("it does not answer", "start it", transient=True)
@@ -647,15 +647,15 @@ def test_a_start_that_was_refused_for_the_source_is_explained_by_its_check(
         "producer.sources.known.load_source_database",
         lambda *_: SimpleNamespace(require_usable=refuse, close=lambda: closed.append(True)),
     )
-    nobody = Placement(problem="nothing runs: no coordinator leads")
-    source = read(Seen(placement=nobody, unmarked=True)).sources[0]
+    no_leader = Placement(problem="nothing runs: no coordinator leads")
+    source = read(Seen(placement=no_leader, unmarked=True)).sources[0]
     assert (source.state, source.reason, source.remedy) == (
         "stopped",
         "user u lacks BINLOG MONITOR",
         "GRANT BINLOG MONITOR ON …",
     )
     problems[0] = TransientSourceError("it does not answer at the moment")
-    source = read(Seen(placement=nobody, unmarked=True)).sources[0]
+    source = read(Seen(placement=no_leader, unmarked=True)).sources[0]
     assert (source.state, source.reason) == ("new", None)
     assert closed == [True, True]
 

@@ -55,7 +55,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, CopyRequest]]:
 
 def test_a_request_goes_to_the_only_source_that_has_the_table(config: Config, sent: list[Any]) -> None:
     asked = CopyRequested("bank.transfer", where="id > 5", max_rows_per_second=100)
-    taken = KafkaCopyDesk(config, lambda *_, **__: None).request_copy(asked, by="somebody")
+    taken = KafkaCopyDesk(config, lambda *_, **__: None).request_copy(asked, by="operator")
     ((topic, request),) = sent
     assert (taken.source, taken.table, topic) == ("b1", "bank.transfer", "rowlock.b1.copy")
     assert (request.id, request.db, request.table, request.by) == (taken.id, "bank", "transfer", "operator")

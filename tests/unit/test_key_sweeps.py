@@ -20,14 +20,10 @@ from schemas.wire.copies import RemovedRows
 from tests.kits.apply import FakeSource
 from tests.kits.copy import CopyOf
 from tests.kits.unit_apply import rows_of
-from tests.kits.unit_copies import CopyBench, benched, copy_of, stopped_at
+from tests.kits.unit_copies import CopyBench, benched, copy_of, stopped_at, sweep_of
 
 TEXT = pytest.mark.parametrize("text", [False, True])
 """Whether the key is text: the target's table is then compared as a whole."""
-
-
-def sweep_of(source: FakeSource, topic: list[bytes], **options: Any) -> CopyOf:
-    return copy_of(source, topic, keys=True, id="sweep-1", **options)
 
 
 def debt_of(bench: CopyBench) -> RemovedRows | None:

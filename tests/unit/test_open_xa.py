@@ -1,4 +1,4 @@
-"""XA transactions that are open: what `check`, `status` and the log say of them."""
+"""XA transactions that are open: what `check`, `status` and the log report about them."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from schemas.table.model import ColumnType, IndexPart, Kind
 from tests.kits.apply import FakeSource
 from tests.kits.copy import CopyOf
 from tests.kits.unit_apply import rows_of
-from tests.kits.unit_copies import STOP, CopyBench, benched, copy_of, show_keys_as_decimals
+from tests.kits.unit_copies import STOP, CopyBench, benched, copy_of, settle, show_keys_as_decimals, sweep_of
 
 PAGE = 2
 """Number of keys of a page."""
@@ -33,20 +33,6 @@ def filled(count: int = 8, **options: Any) -> tuple[CopyBench, FakeSource]:
     bench, source = benched(sweep_s=0.0, **options)
     bench.write([source.put(source.row(n, f"{n}@x", 1)) for n in range(count)])
     return bench, source
-
-
-def sweep_of(source: FakeSource, topic: list[bytes], **options: Any) -> CopyOf:
-    return copy_of(source, topic, keys=True, id="sweep-1", **options)
-
-
-def settle(bench: CopyBench) -> int:
-    """Apply until nothing is left to compare; return the number of attempts."""
-    for attempts in range(1, 200):
-        report = bench.apply()
-        assert report.state == "ok", report.message
-        if not report.trial_in_s:
-            return attempts
-    raise AssertionError("the ranges never end")
 
 
 def test_events_behind_a_marker_do_not_wait_for_its_range() -> None:

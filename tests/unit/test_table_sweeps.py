@@ -16,7 +16,7 @@ from schemas.table.model import ColumnType, Kind
 from tests.kits.apply import FakeSource
 from tests.kits.copy import CopyOf
 from tests.kits.unit_apply import rows_of
-from tests.kits.unit_copies import CopyBench, benched, copy_of, show_keys_as_decimals
+from tests.kits.unit_copies import CopyBench, benched, copy_of, settle, show_keys_as_decimals, sweep_of
 
 FORMS = pytest.mark.parametrize("form", ["text", "decimal"])
 """The target's key: a text, or a number that it shows with two digits more than the source."""
@@ -52,20 +52,6 @@ def filled(
         bench.tables.clear()
         bench.take_over()
     return bench, source
-
-
-def sweep_of(source: FakeSource, topic: list[bytes], **options: object) -> CopyOf:
-    return copy_of(source, topic, keys=True, id="sweep-1", **options)
-
-
-def settle(bench: CopyBench) -> int:
-    """Apply until nothing is left to compare; return the number of attempts."""
-    for attempts in range(1, 300):
-        report = bench.apply()
-        assert report.state == "ok", report.message
-        if not report.trial_in_s:
-            return attempts
-    raise AssertionError("the comparison never ends")
 
 
 def emails(bench: CopyBench) -> dict[int, object]:
