@@ -37,7 +37,7 @@ class Bench:
         )
         self.figures = Figures()
         self.topics = Topics(kafka.bootstrap)
-        self._transaction = 0
+        self.transaction = 0
         self.copied_rows = self.swept_rows = 0
 
     def config(self, name: str, target: str = "postgres", prefix: str = "bench", tables: str = "*") -> Path:
@@ -69,7 +69,7 @@ class Bench:
     def load(self, events: int) -> None:
         """Make `events` row events at the source."""
         with contextlib.closing(self.source.connect(SOURCE_DB)) as connection, connection.cursor() as cursor:
-            self._transaction = workload.run(cursor, events, self._transaction)
+            self.transaction = workload.run(cursor, events, self.transaction)
 
 
 def _place(server: Any) -> dict[str, Any]:

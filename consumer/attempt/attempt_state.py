@@ -56,8 +56,8 @@ class AttemptState:
         topic = spec.unit.topic
         self._signals, self._figures = signals, figures
         self.reader: RecordReader = EnvelopeReader(topic) if spec.debezium is None else DebeziumReader(topic)
-        self.progress = AttemptProgress(())
-        self.changes = TableChanges(spec, lambda: self.progress)
+        self.progress = AttemptProgress()
+        self.changes = TableChanges(spec, self.progress)
         self.copies = CopyMarkers(spec)
         self.applier: Applier | None = None
         self._open_quarantine = 0
@@ -81,7 +81,7 @@ class AttemptState:
         rows, state, quarantine = yield from retry_transient(self._fence)
         yield from self._note_quarantine(quarantine)
         check_state(self.spec, rows[0].topic_id, state)
-        self.progress = AttemptProgress(rows)
+        self.progress.take_rows(rows)
         if state.ddl is not None:
             yield from self.changes.recover_change(state)
             yield from self.begin_attempt()

@@ -56,8 +56,13 @@ class AttemptProgress:
     Used by several lanes at once: each accesses its own row only.
     """
 
-    def __init__(self, rows: Sequence[LaneProgress]) -> None:
-        self.rows: list[LaneProgress] = sorted(rows, key=lambda row: row.lane)
+    def __init__(self, rows: Sequence[LaneProgress] = ()) -> None:
+        self.rows: list[LaneProgress] = []
+        self.take_rows(rows)
+
+    def take_rows(self, rows: Sequence[LaneProgress]) -> None:
+        """Continue from lane rows that were read just now."""
+        self.rows = sorted(rows, key=lambda row: row.lane)
 
     @property
     def level(self) -> bool:

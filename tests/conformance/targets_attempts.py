@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 from collections import Counter
@@ -45,6 +46,29 @@ def test_histories_and_replays_end_as_the_source(real: Real, short: int, gather:
         assert (report.state, report.held) == ("ok", 0), report
         assert unit.rows() == rows_of(source)
     assert real.displaced() == 0, "in correct operation no row of another key is ever met"
+
+
+@pytest.mark.parametrize("short", [500, 0])
+def test_an_attempt_leaves_no_cycles_of_references(real: Real, short: int) -> None:
+    """Slots collect garbage once a minute only, and rows wait for it: for a second, when each of hundreds of
+    attempts a second leaves cycles.
+    """
+    source = FakeSource()
+    unit = RealUnit(real, source, route_of(real), small_batch=short)
+    rng = random.Random(short)
+    unit.write(source.history(rng, 50, keys=30))
+    assert unit.apply().state == "ok"
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(5):
+            before = len(unit.topic)
+            unit.write(source.history(rng, 50, keys=30))
+            assert unit.apply(before).state == "ok"
+        left = gc.collect()
+    finally:
+        gc.enable()
+    assert not left, f"{left} objects of five attempts are in cycles"
 
 
 def test_a_stretch_read_again_after_the_lanes_came_apart(real: Real) -> None:

@@ -218,9 +218,7 @@ def test_a_change_that_others_undo_again_and_again_is_left_to_a_person() -> None
     )
     lanes = [LaneProgress(0, 1, 1, "id", 7, (0, 1, 50, 0), 1, "{}")]
     change = TableChange(StoredDefinition(TABLE), TABLE, "evolve", ColumnChanges())
-    machine = TableChanges(spec, lambda: AttemptProgress(lanes)).follow_change(
-        change, (8, (0, 1, 90, 0), 1, 1)
-    )
+    machine = TableChanges(spec, AttemptProgress(lanes)).follow_change(change, (8, (0, 1, 90, 0), 1, 1))
     assert isinstance(next(machine), OwnConnection)
     effect: Any = machine.send(3)
     for _ in range(MAX_ROUNDS):
@@ -907,7 +905,7 @@ def test_a_topic_is_emptied_once_for_a_dropped_table() -> None:
     whether the topic was emptied: the lanes, which stay, do not show it."""
     place = SimpleNamespace(offset=7, lane=0, epoch=1, attempt=1, layout="{}")
     target, routed = SimpleNamespace(topic="a topic"), ResolvedRoute("head", "acct")
-    changes = TableChanges(UnitSpec.__new__(UnitSpec), lambda: AttemptProgress([place]))  # type: ignore[list-item]
+    changes = TableChanges(UnitSpec.__new__(UnitSpec), AttemptProgress([place]))  # type: ignore[list-item]
     object.__setattr__(changes._spec, "on_drop", "empty")
     at = (8, (0, 1, 90, 0), 1, 1)
 

@@ -9,7 +9,7 @@ as it is then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import structlog
@@ -100,16 +100,11 @@ class TableChanges:
     one). While `unfit` is set, nothing is applied but the begin of a copy.
     """
 
-    def __init__(self, spec: UnitSpec, progress: Callable[[], AttemptProgress]) -> None:
-        """`progress`: returns the progress at the time of a change."""
+    def __init__(self, spec: UnitSpec, progress: AttemptProgress) -> None:
         self._spec = spec
-        self._now = progress
+        self._progress = progress
         self.before: StoredDefinition | None = None
         self.unfit: CopyNeededError | None = None
-
-    @property
-    def _progress(self) -> AttemptProgress:
-        return self._now()
 
     def note_stored(self, stored: StoredDefinition) -> None:
         """Note the stored definition, which describes the same table."""
