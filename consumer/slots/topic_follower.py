@@ -38,7 +38,6 @@ def build_follower_settings(bootstrap: str, options: Mapping[str, str]) -> dict[
     own = {
         **reads_by_offset("rowlock-apply"),
         # After a full queue librdkafka would not fetch for a second.
-        "fetch.queue.backoff.ms": 10,
         "queued.max.messages.kbytes": 16 << 10,
         "fetch.message.max.bytes": 1 << 20,
         **build_loss_settings(),

@@ -119,7 +119,13 @@ def reads_by_offset(group: str) -> Settings:
 
     `group`: required by the library.
     """
-    return {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "error"}
+    return {
+        "group.id": group,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "error",
+        # By default the library rests for a second whenever it has read as far ahead as it may.
+        "fetch.queue.backoff.ms": 10,
+    }
 
 
 def build_loss_settings() -> Settings:

@@ -30,10 +30,8 @@ KAFKA = KafkaConfig(
 )
 USERS = {"security.protocol": "SSL", "linger.ms": "7", "client.id": "mine", "bootstrap.servers": "k:1"}
 OF_NO_PRODUCER = {"security.protocol": "SSL", "client.id": "mine", "bootstrap.servers": "k:1"}
-FIRST = {"enable.auto.commit": False, "auto.offset.reset": "error"}
-LITTLE_AHEAD = {
-    "queued.min.messages": 20_000, "queued.max.messages.kbytes": 16 << 10, "fetch.queue.backoff.ms": 10,
-}  # fmt: skip
+FIRST = {"enable.auto.commit": False, "auto.offset.reset": "error", "fetch.queue.backoff.ms": 10}
+LITTLE_AHEAD = {"queued.min.messages": 20_000, "queued.max.messages.kbytes": 16 << 10}
 NOTICES_LOSS = {"socket.timeout.ms": 6_000, "socket.connection.setup.timeout.ms": 5_000}
 LOUD, QUIET, SILENT = logging.INFO, logging.DEBUG, None
 
@@ -75,7 +73,7 @@ CLIENTS: dict[str, tuple[str, dict[str, Any], int | None, bool]] = {
     ),
     "apply follows": (
         "Consumer",
-        {**USERS, **FIRST, "group.id": "rowlock-apply", "fetch.queue.backoff.ms": 10,
+        {**USERS, **FIRST, "group.id": "rowlock-apply",
          "queued.max.messages.kbytes": 16 << 10, "fetch.message.max.bytes": 1 << 20, **NOTICES_LOSS},
         LOUD, False,
     ),
@@ -93,7 +91,7 @@ CLIENTS: dict[str, tuple[str, dict[str, Any], int | None, bool]] = {
         "Consumer",
         {
             **USERS, "reconnect.backoff.max.ms": 500, "group.id": "pre.coordinator-reads-by-offset",
-            "isolation.level": "read_committed", "enable.auto.commit": False,
+            "isolation.level": "read_committed", "enable.auto.commit": False, "fetch.queue.backoff.ms": 10,
             "enable.auto.offset.store": False, "auto.offset.reset": "earliest", "enable.partition.eof": True,
             "fetch.wait.max.ms": 50, "client.id": "rowlock-coordinator",
         }, QUIET, False,
@@ -110,7 +108,7 @@ CLIENTS: dict[str, tuple[str, dict[str, Any], int | None, bool]] = {
         "Consumer",
         {
             **USERS, "reconnect.backoff.max.ms": 500, "group.id": "pre.coordinator-reads-by-offset",
-            "isolation.level": "read_committed", "enable.auto.commit": False,
+            "isolation.level": "read_committed", "enable.auto.commit": False, "fetch.queue.backoff.ms": 10,
             "enable.auto.offset.store": False, "auto.offset.reset": "earliest", "enable.partition.eof": True,
             "fetch.wait.max.ms": 50, "client.id": "rowlock-coordinator", "allow.auto.create.topics": False,
         }, QUIET, True,

@@ -44,7 +44,6 @@ def build_reader_settings(
         # a second when it has.
         "queued.min.messages": 20_000,
         "queued.max.messages.kbytes": 16 << 10,
-        "fetch.queue.backoff.ms": 10,
         **build_loss_settings(),
         **({} if on_error is None else {"error_cb": on_error}),
     }
