@@ -90,6 +90,23 @@ def test_the_watch_raises_what_it_found_where_the_log_is_read() -> None:
         watch.close()
 
 
+def test_the_role_of_the_server_that_is_read_is_confirmed_for_half_a_minute() -> None:
+    now = [0.0]
+    watch = HostWatch(dict, A, interval_s=3600, clock=lambda: now[0])
+    try:
+        for seconds, answers, confirmed in (
+            (29.0, {"a:1": PRIMARY}, True),
+            (58.0, {"a:1": REPLICA._replace(own=A), "b:1": REPLICA}, True),
+            (60.0, {"a:1": "does not answer"}, False),
+            (61.0, {"a:1": PRIMARY}, True),
+        ):
+            now[0] = seconds
+            watch.judge_answers(answers)
+            assert watch.has_confirmed_role() is confirmed, seconds
+    finally:
+        watch.close()
+
+
 class Catalog:
     """What a server says of its role."""
 

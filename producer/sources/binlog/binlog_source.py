@@ -251,7 +251,10 @@ class BinlogSource:
 
     def read_timed_end(self) -> TimedEnd | None:
         with self._catalog.open_catalog() as catalog:
-            return read_timed_end(catalog)
+            end = read_timed_end(catalog)
+        if end is not None and self._watch is not None and not self._watch.has_confirmed_role():
+            return end._replace(ts_ms=0)  # the log may have ended, and another one continues it
+        return end
 
     def build_context(self, name: str, epoch: int, gen: int) -> SourceContext:
         with self._catalog.open_catalog() as catalog:
