@@ -54,6 +54,7 @@ CAUSES: dict[str, str] = {
     "deselected": "the table was taken out of `tables:`",
     "xa": "an XA transaction changes the table, and its rows are not known or cannot be read",
     "log": "capture cannot follow the table in the log",
+    "failover": "the topic and the log of the source's new server do not agree about the table",
     "topic": "Kafka's topic of the table is missing or unsuitable",
     "topic-lost": "Kafka's topic of the table was deleted, created again, or has lost its last records",
 }

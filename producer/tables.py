@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -27,15 +28,24 @@ class TopicState:
     """The state of a topic.
 
     `tail.last`: the `prev` of the next event. `ceiling`: the highest position that the topic ever had.
-    `end`: the offset after what the start has read of it.
+    `end`: the offset after what the start has read of it. `settled`: see Anchor.
     """
 
     name: str
     tail: TopicTail
     ceiling: Position | None = None
     end: int = 0
+    settled: tuple[int, int] = (-1, 0)
     _defining: tuple[int, int, int] | None = None
     _defined: int = 0
+
+    def restore_settled(self, settled: tuple[int, int]) -> None:
+        """Continue with what a position record knows of the topic."""
+        self.settled = settled
+
+    def settle(self, end: int, gen: int) -> None:
+        """Note that everything up to offset `end` is before the position of the next record, of `gen`."""
+        self.settled = max(self.settled, (end, gen))
 
     def compute_definition_row(self, at: tuple[int, int, int]) -> int:
         """Return the row of a first definition at `at` (epoch, file, pos); each call at the same place
@@ -147,10 +157,11 @@ class TableState:
             found = self.codecs[table_map.layout] = TableCodec(self.table, table_map, source, self.topic.tail)
         return found
 
-    def build_anchor(self, end: int, highest: Position | None, stop: int | None, topic_id: str) -> Anchor:
+    def build_anchor(self, end: int, stop: int | None, topic_id: str) -> Anchor:
         return Anchor(
-            definition=self.definition_offset, marker=self.marker_offset, end=end, highest=highest, stop=stop,
-            begin=self.begun.offset if self.begun is not None else None, topic_id=topic_id,
+            definition=self.definition_offset, marker=self.marker_offset, end=end, highest=self.topic.ceiling,
+            stop=stop, begin=self.begun.offset if self.begun is not None else None, topic_id=topic_id,
+            settled=self.topic.settled,
         )  # fmt: skip
 
 
@@ -188,11 +199,23 @@ class CapturedTables:
 
     def get_topic(self, name: TableName) -> TopicState:
         """Return the topic of a table, and add it if it is new."""
-        topic = self.assign_topic_name(name)
+        return self.get_named_topic(self.assign_topic_name(name))
+
+    def get_named_topic(self, topic: str) -> TopicState:
+        """Return a topic by its name, and add it if it is new."""
         return self.topics.setdefault(topic, TopicState(topic, TopicTail()))
 
-    def build_anchors(self, ends: dict[str, int]) -> dict[str, Anchor]:
+    def build_anchors(
+        self,
+        ends: dict[str, int],
+        here: tuple[int, int, int],
+        gen: int = 0,
+        covered: Collection[TableName] = (),
+    ) -> dict[str, Anchor]:
         """Return the anchors of all tables, given the acknowledged end of each topic.
+
+        `here`, `gen`: the position (era, file, pos) and the gen of their record. `covered`: tables with rows
+        in their topics that the log has yet to bring (docs/adr/0047).
 
         Everything encoded must have been sent. The anchors describe this moment, and are valid once what
         was sent until now is acknowledged. Later events may never arrive: a highest position that the
@@ -211,11 +234,13 @@ class CapturedTables:
             ):
                 continue
             end, highest = ends[topic.name], topic.ceiling
+            if name not in covered and (highest is None or highest < (*here, 0)):
+                topic.settle(end, gen)
             topic_id = self.topic_ids.get(topic.name, "")
             found[format_table_name(name)] = (
-                state.build_anchor(end, highest, stop, topic_id)
+                state.build_anchor(end, stop, topic_id)
                 if state
-                else Anchor(end=end, highest=highest, stop=stop, topic_id=topic_id)
+                else Anchor(end=end, highest=highest, stop=stop, topic_id=topic_id, settled=topic.settled)
             )
         return found
 

@@ -7,6 +7,7 @@ from contextlib import closing
 import pymysql
 
 from producer.errors import CaptureError
+from producer.sources.binlog.hosts import select_server
 from producer.sources.binlog.xa_recover import list_recovered
 from producer.sources.catalog import open_catalog
 from schemas.config.model import SourceConfig
@@ -18,7 +19,7 @@ def read_prepared_xids(source: SourceConfig) -> frozenset[str] | None:
     which other checks report.
     """
     try:
-        with closing(open_catalog(source)) as catalog:
+        with closing(open_catalog(select_server(source))) as catalog:
             return list_recovered(catalog.session)
     except (pymysql.MySQLError, OSError, CaptureError, ServerConnectError):
         return None

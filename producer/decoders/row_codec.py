@@ -313,6 +313,14 @@ def mark_last(value: bytes) -> bytes:
     return value[:at] + LAST_TRUE + value[at + len(LAST_FALSE) :]
 
 
+def replace_previous(value: bytes, position: Position | None) -> bytes:
+    """Return the event value with `source.prev` set to `position`: the rows before it are not sent."""
+    begin = value.rindex(_PREVIOUS) + len(_PREVIOUS)  # after the images, so no value of the database has it
+    end = value.index(_AFTER_PREVIOUS, begin)
+    return value[:begin] + EnvelopeRenderer.render_position(position).encode() + value[end:]
+
+
+_PREVIOUS, _AFTER_PREVIOUS = b'"prev":', b',"gen":'
 _SIZES = {
     t.TINY: 1, t.SHORT: 2, t.INT24: 3, t.LONG: 4, t.LONGLONG: 8, t.FLOAT: 4, t.DOUBLE: 8, t.YEAR: 1,
     t.DATE: 3, t.NEWDATE: 3, t.TIME: 3, t.DATETIME: 8, t.TIMESTAMP: 4,

@@ -222,6 +222,8 @@ class CaptureLoop:
     def _handle_barrier(self, barrier: Barrier) -> None:
         self._barriers.note_barrier(barrier)
         verdicts = self._concern.list_affected_tables(barrier)
+        for stop in self._rows.find_covered_stops(each.table for each in verdicts):
+            self._stops.stop_tables(stop, self._log.moment)
         if not verdicts:
             return
         self._rows.release_last_row()  # if rows precede it in its group

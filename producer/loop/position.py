@@ -73,7 +73,7 @@ class CapturePosition:
         self.resume = build_first_boundary(started)
         self.source_ms = self._record.ts_ms
         self._noted = self.resume
-        self._anchors = started.captured.build_anchors(ports.writer.offsets)
+        self._anchors = self._build_anchors()
         self._stored: object = None
 
     def record_transaction_end(self, boundary: Boundary) -> None:
@@ -114,10 +114,16 @@ class CapturePosition:
         stay while rows of a consumed log are not deleted: the next start has to find their events.
         """
         if not held and (self._used_up is None or not self._used_up.outstanding):
-            self._anchors = self._started.captured.build_anchors(self._writer.offsets)
+            self._anchors = self._build_anchors()
         snapshots = frozenset(self._snapshots.tables.done), frozenset(self._snapshots.tables.pending)
         evidence = self._log.find_evidence()
         return Milestone(self.resume, self.source_ms, evidence, self._anchors, *snapshots)
+
+    def _build_anchors(self) -> dict[str, Anchor]:
+        here = (self._record.epoch, parse_binlog_file_number(self.resume.file), self.resume.pos)
+        return self._started.captured.build_anchors(
+            self._writer.offsets, here, self._record.gen, self._started.covered
+        )
 
     def store_position(self) -> None:
         """Store the end of the last transaction. Everything encoded must be sent and acknowledged."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from producer.barriers.new_tables import NewTableCapture
 from producer.binlog_format.errors import DecodeError
-from producer.decoders.row_codec import TransactionContext, mark_last
+from producer.decoders.row_codec import TransactionContext, mark_last, replace_previous
+from producer.errors import TableStoppedError
 from producer.ports import Ports
 from producer.snapshot.scheduler import SnapshotScheduler
 from producer.sources.changes import TransactionHeader
@@ -14,8 +15,8 @@ from producer.sources.chunk_data import LogMark
 from producer.sources.protocols import LoggedRows, SourceLog
 from producer.start.started import StartedCapture
 from producer.stops import build_decoding_stop, build_oversized_row_stop, explain_unseen_table
-from producer.tables import TableName
-from schemas.wire.position import parse_binlog_file_number
+from producer.tables import TableName, TableState
+from schemas.wire.position import Position, parse_binlog_file_number
 
 
 class RowSender:
@@ -44,6 +45,7 @@ class RowSender:
         self._names = ports.names
         self._left_out = started.errors
         self._begins = started.begins
+        self._covered = started.covered
         self._log = log
         self._new_tables = new_tables
         self._snapshots = snapshots
@@ -63,10 +65,13 @@ class RowSender:
         if self._begins and self._was_before_takeover(name, context):
             self._log.skip_uncaptured(rows)
             return
+        before = state.topic.tail.last
         try:
             records = rows.build_records(state, source, context)
         except DecodeError as error:
             raise build_decoding_stop(name, error) from error
+        if name in self._covered and self._leave_out_covered(rows, state, records, before):
+            return
         topic = state.topic.name
         fit, size = self._limits.count_fitting(topic, records)
         if fit < len(records):
@@ -80,6 +85,49 @@ class RowSender:
         if self._snapshots.tables.is_under_way(name):
             self._snapshots.handle_rows(state, _build_log_mark(rows.header), rows.list_keys(state, source))
         self._send_records(topic, records, size)
+
+    def _leave_out_covered(
+        self,
+        rows: LoggedRows,
+        state: TableState,
+        records: list[tuple[bytes, bytes]],
+        before: Position | None,
+    ) -> bool:
+        """Remove from `records` what the topic has already, as the log of another server. Return whether
+        nothing is left. `before`: the topic's last position before them.
+
+        Raises TableStoppedError if the log brings other rows first; nothing is sent then.
+        """
+        name, source, context = state.name, self._context, self.get_transaction_context(rows.header)
+        total, covered = len(records), self._covered[name]
+        try:
+            count = covered.count_covered(rows.header.gtid, records)
+        except TableStoppedError:
+            rows.withdraw_rows(state, source, context, records, 0)
+            del self._covered[name]
+            raise
+        if self._snapshots.tables.is_under_way(name):
+            self._snapshots.handle_rows(state, _build_log_mark(rows.header), rows.list_keys(state, source))
+        if count < total:
+            del records[:count]
+            if count:
+                key, value = records[0]
+                records[0] = key, replace_previous(value, before)
+            self._log.record_position_count(count)
+            return False
+        rows.withdraw_rows(state, source, context, records, 0)
+        context.total_order += total
+        self._log.record_position_count(total)
+        return True
+
+    def find_covered_stops(self, tables: Iterable[TableName]) -> list[TableStoppedError]:
+        """Return the stops of those tables that a statement concerns before the log has brought all rows
+        that their topics have."""
+        return [
+            self._covered[name].build_stop("a statement on the table precedes rows that the topic has")
+            for name in dict.fromkeys(tables)
+            if name in self._covered and self._covered[name].is_pending and name not in self._captured.stopped
+        ]
 
     def _was_before_takeover(self, name: TableName, at: TransactionContext) -> bool:
         """Return whether an earlier start added the table after these rows: its snapshot had them, or
@@ -114,6 +162,9 @@ class RowSender:
 
     def end_transaction(self) -> None:
         """Send the held row, which is the last of its transaction."""
+        if self._covered:  # not before: the position does not include the transaction yet
+            for name in [name for name, each in self._covered.items() if not each.is_pending]:
+                del self._covered[name]
         if self._held is not None:
             topic, key, value = self._held
             self._held = None

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from producer.binlog_format.log_event import LoggedStatement
 from producer.errors import TableStoppedError
+from producer.sources.mysql.mysql_gtids import GtidSet
 from producer.statements.ddl import TableAction, TableDdl
 from producer.statements.judgement import StatementVerdict
 from producer.statements.statement import Statement
@@ -49,18 +50,6 @@ class TimedEnd(NamedTuple):
 
     file: str
     pos: int
-    ts_ms: int
-
-
-class LogStart(NamedTuple):
-    """The place from which capture reads, the identity of the log's server, the proof of the log
-    (`StoredPosition.proof`), and the source time that the place has reached (`TimedEnd.ts_ms`).
-    """
-
-    file: str
-    pos: int
-    identity: Identity
-    proof: tuple[LogProof, ...]
     ts_ms: int
 
 
@@ -163,6 +152,45 @@ def select_oldest_places(
         list_places(concerned).items(), key=lambda each: (parse_binlog_file_number(each[1].file), each[1].pos)
     )
     return dict(places[:limit])
+
+
+class PassedTransaction(NamedTuple):
+    """A transaction of a new server's log that is not captured, and precedes one that is.
+
+    `tables`: those that it may have changed; None: they are not known.
+    """
+
+    gtid: str
+    tables: frozenset[TableName] | None
+
+
+class ServerSwitch(NamedTuple):
+    """The facts about a source's new server, whose log follows that of another one (docs/adr/0047).
+
+    `executed`: its transactions. `is_final`: it gets none from other servers any more. `passed`: see
+    PassedTransaction. `prepared`: the XA transactions that are open at the position, with their places in the
+    new log.
+    """
+
+    executed: GtidSet
+    is_final: bool
+    passed: tuple[PassedTransaction, ...]
+    prepared: OpenXa
+
+
+class LogStart(NamedTuple):
+    """The place from which capture reads, the identity of the log's server, the proof of the log
+    (`StoredPosition.proof`), and the source time that the place has reached (`TimedEnd.ts_ms`).
+
+    `switch`: the log is that of another server than the one recorded; None: it is that of the same.
+    """
+
+    file: str
+    pos: int
+    identity: Identity
+    proof: tuple[LogProof, ...]
+    ts_ms: int
+    switch: ServerSwitch | None = None
 
 
 class Boundary(NamedTuple):

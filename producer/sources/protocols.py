@@ -329,7 +329,8 @@ class SourceDatabase(SourceServer, Protocol):
 
     def resume_log(self, stored: StoredPosition, /) -> LogStart:
         """Return the place where the log continues, if this is the source that was captured up to
-        `stored`, and its log still has that place.
+        `stored`, and its log still has that place. If another of the source's servers answers, the place is
+        in its log (`LogStart.switch`).
         """
         ...
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+import pymysql
+
+from producer.errors import SourceRefusedError
 from producer.sources.changes import LogFile
 from producer.sources.source_session import SourceSession
 from schemas.io.mysql_catalog import read_charset_ids
 from schemas.wire.records import Identity, StoredPosition
+
+_CANNOT_SHOW = 1220  # ER_ERROR_WHEN_EXECUTING_COMMAND: there is no such file
 
 
 class AnsweringServer(NamedTuple):
@@ -18,6 +24,17 @@ class AnsweringServer(NamedTuple):
 
     own: str
     server_id: int
+
+
+class ReplicaChannel(NamedTuple):
+    """A connection over which a server replicates another one. `origin`: host and port of that one.
+
+    `receives`: it is connected. `received`: the GTIDs that have arrived.
+    """
+
+    origin: str
+    receives: bool
+    received: str
 
 
 class ServerState:
@@ -91,6 +108,43 @@ class ServerState:
         """Return whether the server has all transactions that the record's identity lists."""
         return self._flavour.has_gtids(self._session.run_query, stored.identity.gtid_set, now.gtid_set)
 
+    def is_writable(self) -> bool:
+        """Return whether the server accepts writes of ordinary users."""
+        return not int(self._session.run_query("SELECT @@global.read_only AS only")[0]["only"])
+
+    def list_channels(self) -> list[ReplicaChannel]:
+        """Return the server's replication channels, also those that are stopped."""
+        rows = self._session.run_first_known(self._session.flavour.replicates_from)
+        return [
+            ReplicaChannel(
+                f"{_get_either(row, 'Source_Host', 'Master_Host')}:"
+                f"{_get_either(row, 'Source_Port', 'Master_Port')}",
+                _get_either(row, "Replica_IO_Running", "Slave_IO_Running") == "Yes",
+                str(row.get("Retrieved_Gtid_Set") or ""),
+            )
+            for row in rows
+        ]
+
+    def list_gtid_files(self) -> Iterator[tuple[str, str]]:
+        """Yield each file of the log, the newest first, with the GTIDs of everything before it.
+
+        A file that is purged meanwhile ends the list.
+        """
+        for file in reversed(self.log_files()):
+            try:
+                rows = self._session.run_query(f"SHOW BINLOG EVENTS IN '{file.name}' LIMIT 3")
+            except pymysql.MySQLError as error:
+                if error.args[0] != _CANNOT_SHOW:
+                    raise
+                return
+            found = [row["Info"] for row in rows if row["Event_type"] == "Previous_gtids"]
+            if not found:
+                raise SourceRefusedError(
+                    f"the source's file {file.name} does not begin with a list of GTIDs",
+                    "set gtid_mode to ON on all servers of the source",
+                )
+            yield file.name, str(found[0])
+
     def read_grants(self) -> list[str]:
         """Return the lines of SHOW GRANTS, including those of the active roles."""
         return self._flavour.grants(self._session.run_query)
@@ -101,3 +155,8 @@ class ServerState:
 
     def _log_status(self) -> list[dict[str, Any]]:
         return self._session.run_first_known(self._flavour.log_status)
+
+
+def _get_either(row: Mapping[str, Any], name: str, former: str) -> str:
+    """Return a value by the column's name, or by the one that older servers have."""
+    return str(row[name] if name in row else row.get(former))

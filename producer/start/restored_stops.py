@@ -94,7 +94,7 @@ class FormerStops:
             record.epoch, record.file, parse_binlog_file_number(record.file), record.pos, read_clock_ms()
         )
         for name, tail in tails.items():
-            if (begun := tail.find_last_copy(record.epoch)) is not None and format_table_name(
+            if (begun := tail.find_last_copy(record.first_era)) is not None and format_table_name(
                 name
             ) not in before:
                 started.copies.recover_copy(

@@ -8,9 +8,11 @@ from producer.copies.book import CopyBook
 from producer.decoders.row_codec import SourceContext
 from producer.kafka.event_limits import EventLimits
 from producer.sources.protocols import NOTHING_PUBLISHED, PublishedRows
+from producer.start.covered_rows import CoveredRows
 from producer.start.topic_recovery import TableTail
 from producer.tables import CapturedTables, TableName
 from schemas.problems import Problem
+from schemas.table.model import Table
 from schemas.wire.copies import CopyMark
 from schemas.wire.position import LogPoint, Position
 from schemas.wire.records import StoredPosition
@@ -26,7 +28,8 @@ class StartedCapture:
     (readers would drop it as old) and the point of the log up to which their definition cannot be
     proven. `begins`: tables that an earlier start added after the record's position, and where: earlier
     events do not affect them. `copies`: the requested ones. `snapshots`: whether tables get a snapshot.
-    `published`: see ConsumedLog. `limits`: of the topics' events.
+    `published`: see ConsumedLog. `limits`: of the topics' events. `covered`: rows that the log brings first,
+    and the topics have (docs/adr/0047).
     """
 
     record: StoredPosition
@@ -41,12 +44,22 @@ class StartedCapture:
     snapshots: bool = True
     published: PublishedRows = NOTHING_PUBLISHED
     limits: EventLimits = field(default_factory=EventLimits)
+    covered: dict[TableName, CoveredRows] = field(default_factory=dict)
+
+    def find_former_definition(self, name: TableName) -> Table | None:
+        """Return the last definition that a table has from earlier eras of the source's history; None: there
+        is none.
+        """
+        tail, eras = self.tails.get(name), range(self.record.first_era, self.context.epoch)
+        if tail is None or not (former := [at for at in tail.definitions if at[0] in eras]):
+            return None
+        return tail.definitions[max(former)]
 
     def get_copy_mark(self, name: TableName) -> CopyMark | None:
-        """Return the mark of a table's first definition in this era: the begin of a copy if its topic
+        """Return the mark of a table's first definition in this history: the begin of a copy if its topic
         has an older definition, otherwise None.
         """
-        tail = self.tails.get(name)
-        if tail is None or not self.snapshots or any(at[0] >= self.context.epoch for at in tail.definitions):
+        tail, first = self.tails.get(name), self.record.first_era
+        if tail is None or not self.snapshots or any(at[0] >= first for at in tail.definitions):
             return None
         return CopyMark(id=f"snapshot of era {self.context.epoch}")

@@ -16,25 +16,30 @@ import msgspec
 import structlog
 
 from producer.copies.book import CopyBook
-from producer.definitions.requests import DefinitionPlace, UnprovenDefinition
+from producer.decoders.envelope import SourceContext
+from producer.definitions.requests import DefinitionPlace, Proof, UnprovenDefinition
 from producer.errors import SourceRefusedError, TransientSourceError
 from producer.kafka.topics import SourceTopics
 from producer.ports import EventWriter, TopicRanges
+from producer.sources.changes import LogStart
 from producer.sources.protocols import PublishedRows, SourceDatabase
+from producer.start.covered_rows import build_failover_stop
 from producer.start.lost_topics import TopicLoss, find_topic_loss, note_topic_loss
 from producer.start.positions import CaptureAssignment, PositionRecords, PositionStore
 from producer.start.repeated_events import build_definition_context, send_definition
 from producer.start.restored_stops import FormerStops
+from producer.start.server_switch import ServerSwitcher, read_covered_rows
 from producer.start.start_topics import StartTopics
 from producer.start.started import StartedCapture
 from producer.start.table_topics import TableTopics
 from producer.start.topic_recovery import TableTail, TopicFindings, scan_topics
-from producer.stops import explain_unseen_table
+from producer.stops import StopCause, StoppedTable, explain_unseen_table
 from producer.tables import CapturedTables, TableName, TableState, format_table_name
+from schemas.clock import read_clock_ms
 from schemas.config.model import SourceConfig
 from schemas.findings import START_OVER
 from schemas.problems import Problem
-from schemas.table.model import Table
+from schemas.table.model import Table, is_same_definition
 from schemas.table.names import find_meant_tables
 from schemas.table.online_ddl import find_tool_tables
 from schemas.wire.copies import copy_topic
@@ -70,13 +75,17 @@ class CaptureStarter:
         former = self._list_former_tables(names, newest)
         found = self._scan_topics([*names, *former], topics.created, newest)
         former += topics.add_forgotten_tables([*names, *former], found)
-        record = self._choose_record(records._replace(newest=newest), found, new_snapshot=new_snapshot)
+        record, start = self._choose_record(records._replace(newest=newest), found, new_snapshot=new_snapshot)
         record = msgspec.structs.replace(record, topics=as_stored(self.captured.names.assigned))
         record = self.store.claim_position(
             self.writer, self.reader, record, records.older_keys, self._announce_claim
         )
         self.term.record_claim(record.gen)
-        context = self.source.build_context(self.captured.source, record.epoch, record.gen)
+        if start.switch is not None:
+            record = ServerSwitcher(
+                self.writer, self.reader, self.store, self.captured, self._build_context
+            ).switch_server(record, start, start.switch, [*names, *former], found)
+        context = self._build_context(record)
         fresh = records.newest is None or new_snapshot
         started = StartedCapture(
             record, context, self.captured, {}, {}, fresh,
@@ -87,7 +96,13 @@ class CaptureStarter:
             self._leave_out(started, name, problem)
         self._define_all(started, names, former, found, topics.unusable)
         published = collect_published(found, self.captured, record.epoch, captured_before=not fresh)
-        return replace(started, published=published)
+        covered = read_covered_rows(
+            self.reader, record, {name: state.topic.name for name, state in self.captured.tables.items()}
+        )
+        return replace(started, published=published, covered=covered)
+
+    def _build_context(self, record: StoredPosition) -> SourceContext:
+        return self.source.build_context(self.captured.source, record.epoch, record.gen)
 
     def _announce_claim(self, gen: int) -> None:
         """Let readers ignore the watermarks that a replaced process still sends: from the first event of
@@ -133,6 +148,9 @@ class CaptureStarter:
         losses = self._find_losses(anchors, bounds)
         old = {topic: {} if topic in losses else anchors[topic] for topic in bounds}
         found = {topic: TopicFindings() for topic in created} | scan_topics(self.reader, old, bounds)
+        for topic, known in old.items():
+            settled = min((each.settled for each in known.values()), default=(-1, 0))
+            self.captured.get_named_topic(topic).restore_settled(settled)
         for topic, loss in losses.items():
             note_topic_loss(found[topic], loss, anchors[topic])
         return found
@@ -155,9 +173,9 @@ class CaptureStarter:
 
     def _choose_record(
         self, records: PositionRecords, found: dict[str, TopicFindings], *, new_snapshot: bool
-    ) -> StoredPosition:
+    ) -> tuple[StoredPosition, LogStart]:
         """Return the record to claim: the stored one under the next gen, or a new beginning at the log's
-        end.
+        end; and the place of the log.
         """
         stored = records.newest
         self.term.check_not_superseded(self.captured.source, stored)
@@ -173,21 +191,17 @@ class CaptureStarter:
             )
         if stored is not None and not new_snapshot:
             here = self.source.resume_log(stored)
-            return msgspec.structs.replace(
-                stored,
-                gen=gen,
-                identity=here.identity,
-                ts_ms=here.ts_ms,
-                assigned=assigned,
-                proof=here.proof,
-            )
+            claimed = msgspec.structs.replace(stored, gen=gen, ts_ms=here.ts_ms, assigned=assigned)
+            if here.switch is None:
+                claimed = msgspec.structs.replace(claimed, identity=here.identity, proof=here.proof)
+            return claimed, here
         here = self.source.find_log_end()
         before = max([*eras, *([stored.epoch] if stored else [])], default=-1)
         return StoredPosition(
             source=self.captured.source, gen=gen, epoch=before + 1, file=here.file, pos=here.pos,
             identity=here.identity, ts_ms=here.ts_ms, assigned=assigned, proof=here.proof,
             copy_requests=self._requests_end(),
-        )  # fmt: skip
+        ), here  # fmt: skip
 
     def _requests_end(self) -> int:
         """Return the offset of the first copy request after this beginning.
@@ -237,7 +251,7 @@ class CaptureStarter:
         started.tails[name] = tail
         here = (record.epoch, parse_binlog_file_number(record.file), record.pos, -1)
         active = tail.find_definition(here[1], here[2], record.epoch)
-        begun = tail.find_last_copy(record.epoch)
+        begun = tail.find_last_copy(record.first_era)
         if begun is not None and not begun.mark.keys and begun.position > here:
             active = begun.position, tail.definitions[begun.position]
             started.begins[name] = begun.position
@@ -271,12 +285,29 @@ class CaptureStarter:
             DefinitionPlace(record.file, record.pos, beginning=True), missing
         )
         for name, proof in proofs.items():
-            if isinstance(proof, UnprovenDefinition):
+            former = started.find_former_definition(name)
+            if former is not None and (why := explain_changed(name, former, proof)) is not None:
+                self._stop_changed(started, name, why)
+            elif isinstance(proof, UnprovenDefinition):
                 self._postpone_table(started, name, proof)
             elif proof.table is None:
                 self._leave_out(started, name, proof.problem or explain_unseen_table(name))
             else:
                 self._define_table(started, name, proof.table)
+
+    def _stop_changed(self, started: StartedCapture, name: TableName, why: str) -> None:
+        """Stop a table that the source's new server defines otherwise. Until the stop is stored, each start
+        finds it again."""
+        record, error = started.record, build_failover_stop(name, why)
+        number = parse_binlog_file_number(record.file)
+        cause = StopCause(record.epoch, record.file, number, record.pos, read_clock_ms())
+        stop = cause.build_table_stop(name, error)
+        self.captured.stop_table(name, StoppedTable(stop))
+        text = format_table_name(name)
+        started.copies.handle_table_stop(text, stop.cause, stop.reason, read_clock_ms())
+        _log.error(
+            "table stopped", source=self.captured.source, table=text, cause=stop.cause, reason=stop.reason
+        )
 
     def _postpone_table(self, started: StartedCapture, name: TableName, proof: UnprovenDefinition) -> None:
         """Leave a table out until the later statements in the log that concern it are captured.
@@ -303,6 +334,9 @@ class CaptureStarter:
             return
         position = (*at, topic.compute_definition_row(at))
         state = TableState(name, self.captured.get_topic(name), table, position)
+        if started.find_former_definition(name) is not None:
+            tail = started.tails[name]
+            state.restore_tail({}, tail.marker_offset, tail.find_last_copy(record.first_era))
         self.captured.tables[name] = state
         self.captured.known.add(name)
         transaction = build_definition_context(record, position)
@@ -338,7 +372,7 @@ class CaptureStarter:
         for name in known:
             state, tail = self.captured.tables[name], started.tails[name]
             state.restore_tail(
-                tail.definitions, tail.marker_offset, tail.find_last_copy(started.record.epoch)
+                tail.definitions, tail.marker_offset, tail.find_last_copy(started.record.first_era)
             )
         for name, stopped in self.captured.stopped.items():
             if (tails := found.get(self.captured.assign_topic_name(name))) is None:
@@ -367,6 +401,21 @@ def collect_published(
     }
     cut = {name for name in tables if found[captured.assign_topic_name(name)].cut}
     return PublishedRows(rows, max(here, default=None), captured_before, tables, bare, cut)
+
+
+def explain_changed(name: TableName, former: Table, proof: Proof) -> str | None:
+    """Return why a table cannot continue at the source's new server with the definition `former`; None: it
+    can.
+    """
+    table = format_table_name(name)
+    if isinstance(proof, UnprovenDefinition):
+        return (
+            f"the definition of {table} on the source's new server cannot be proven: a later statement in "
+            f"its log (file {proof.last[0]} at {proof.last[1]}) may have changed the table"
+        )
+    if proof.table is None or is_same_definition(former, proof.table):
+        return None
+    return f"the source's new server defines {table} otherwise than its topic does"
 
 
 WAITS = "capture of the table begins, with a snapshot, after that statement"

@@ -95,9 +95,9 @@ class TableTail:
         position = min((p for p in self.definitions if p[0] == epoch), default=None)
         return None if position is None else (position, self.definitions[position])
 
-    def find_last_copy(self, epoch: int) -> BegunCopy | None:
-        """Return the last copy that began, if it began in the era."""
-        return self.begun if self.begun is not None and self.begun.position[0] == epoch else None
+    def find_last_copy(self, first_era: int) -> BegunCopy | None:
+        """Return the last copy that began, if it began in the history since `first_era`."""
+        return self.begun if self.begun is not None and self.begun.position[0] >= first_era else None
 
     def was_altered(self) -> bool:
         """Return whether the definition has changed since the last copy began."""
@@ -189,6 +189,10 @@ class TopicFindings:
     def find_last_copy(self, name: TableName) -> BegunCopy | None:
         """Return the last copy of a table that began."""
         return self.tables[name].begun if name in self.tables else None
+
+    def extend_range(self, end: int) -> None:
+        """Note that events up to `end` have been added as well."""
+        self.end = end
 
     def raise_ceiling(self, position: Position) -> None:
         """Raise `highest` to `position`, if it is lower."""

@@ -13,6 +13,7 @@ from string import Formatter
 from typing import TYPE_CHECKING
 
 from schemas.config.addresses import is_any, is_loopback, split_address
+from schemas.config.kinds.sources import SOURCE_KINDS
 from schemas.config.kinds.targets import find_target_kind
 from schemas.config.kinds.topic_checks import (
     check_brokers,
@@ -129,6 +130,7 @@ def _check_source(name: str, source: SourceConfig, document: YamlDocument) -> No
             "every pattern excludes tables",
             'begin with patterns of tables to capture, for example ["bank.*", "!bank.tmp_*"]',
         )
+    _check_addresses(name, source, document)
     if source.type == "oracle":
         _check_oracle(name, source, document)
     elif source.database:
@@ -144,6 +146,32 @@ def _check_source(name: str, source: SourceConfig, document: YamlDocument) -> No
         if value not in (None, "precise"):
             seen = f"{value!r} is about a connector of Debezium's"
             document.add_problem(("sources", name, key), seen, "remove it, or set events: debezium")
+
+
+def _check_addresses(name: str, source: SourceConfig, document: YamlDocument) -> None:
+    place = ("sources", name)
+    if not source.hosts:
+        if not source.host:
+            document.add_problem((*place, "host"), "'host' is missing", "add host: Host name or address.")
+        return
+    for key in ("host", "port"):
+        if key in source.model_fields_set:
+            document.add_problem((*place, key), f"{key!r} and 'hosts' exclude each other", f"remove {key!r}")
+    at = (*place, "hosts")
+    if not SOURCE_KINDS[source.type].fails_over:
+        document.add_problem(
+            at, f"capture does not follow a source of type {source.type!r} to another server",
+            "use 'host' and 'port': 'hosts' is for MySQL with GTIDs",
+        )  # fmt: skip
+    elif source.events != "rowlock":
+        document.add_problem(at, "rowlock does not capture this source", "use 'host' and 'port'")
+    for address in source.hosts:
+        try:
+            split_address(address)
+        except ValueError:
+            document.add_problem(at, f"{address!r} is no address", "write host:port (IPv6: [address]:port)")
+    if len(set(source.hosts)) < len(source.hosts):
+        document.add_problem(at, "an address is named twice", "name it once")
 
 
 def _check_oracle(name: str, source: SourceConfig, document: YamlDocument) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
+from schemas.config.addresses import split_address
 from schemas.config.base import ConfigModel, Port, Text
 from schemas.config.kinds.sources import SOURCE_KINDS
 from schemas.config.kinds.targets import TARGET_KINDS, TargetKind, find_target_kind
@@ -80,11 +81,17 @@ class SourceConfig(ConfigModel):
     type: Annotated[str, AfterValidator(_require_source_kind)] = Field(
         description="Kind of database.", json_schema_extra={"enum": list(SOURCE_KINDS)}
     )
-    host: Text = Field(description="Host name or address.")
+    host: str = Field(default="", description="Host name or address. Required, unless there are `hosts`.")
     port: Port = Field(
         default=0,  # until the validator below fills in the port of the kind
         description="TCP port (MySQL and MariaDB: 3306, Oracle: 1521).",
         json_schema_extra={"default": "the server's"},
+    )
+    hosts: list[Text] = Field(
+        default_factory=list,
+        description="MySQL with GTIDs, instead of `host` and `port`: the primary and its replicas, each as "
+        "`host:port`. Capture reads the only one that accepts writes, and continues at another server by "
+        "GTID when that one does (see `rowlock docs failover`).",
     )
     database: str = Field(
         default="",
@@ -160,7 +167,19 @@ class SourceConfig(ConfigModel):
     def _set_default_port(cls, raw: Any) -> Any:
         word = raw.get("type") if isinstance(raw, Mapping) else None
         kind = SOURCE_KINDS.get(word) if isinstance(word, str) else None
+        if isinstance(raw, Mapping) and raw.get("hosts"):
+            return raw  # each of them has a port
         return _with_port(raw, kind.port if kind else 0)
+
+    def list_servers(self) -> tuple[SourceConfig, ...]:
+        """Return the section for each of its servers, with `host` and `port`; one, unless there are
+        `hosts`.
+        """
+        return tuple(map(self._build_server, self.hosts)) or (self,)
+
+    def _build_server(self, address: str) -> SourceConfig:
+        host, port = split_address(address)
+        return self.model_copy(update={"host": host, "port": port, "hosts": []})
 
 
 def _require_target_kind(kind: str) -> str:

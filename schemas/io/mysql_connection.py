@@ -173,7 +173,35 @@ def _make_connection_class() -> type[Connection[Any]]:
 
 
 def connect_source(source: SourceConfig) -> Connection[Any]:
-    """Open a connection to a source of the configuration. Raises ServerConnectError with the remedy."""
+    """Open a connection to a source of the configuration: of several servers to one that accepts writes, or
+    else to any that answers. Raises ServerConnectError with the remedy.
+    """
+    if not source.hosts:
+        return _connect_source_server(source)
+    opened: list[Connection[Any]] = []
+    failed: ServerConnectError | None = None
+    for server in source.list_servers():
+        try:
+            opened.append(_connect_source_server(server))
+        except ServerConnectError as error:
+            failed = failed or error
+    if not opened:
+        raise failed or ValueError("a source without servers")
+    chosen = next(filter(_is_writable, opened), opened[0])
+    for each in opened:
+        if each is not chosen:
+            each.close()
+    return chosen
+
+
+def _is_writable(connection: Connection[Any]) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT @@global.read_only")
+        row: Any = cursor.fetchone()
+    return not int(next(iter(row.values() if isinstance(row, dict) else row)))
+
+
+def _connect_source_server(source: SourceConfig) -> Connection[Any]:
     return connect_mysql(
         source.host, source.port, source.user, source.password,
         read_timeout=MYSQL_READ_TIMEOUT_S, write_timeout=MYSQL_READ_TIMEOUT_S,

@@ -24,10 +24,11 @@ from schemas.wire.topic_names import is_former
 
 EVENT_MAJOR_VERSION = int(NEWEST_VERSION.partition(".")[0])
 
-POSITION_FORMAT = 3
+POSITION_FORMAT = 4
 """The newest format of position records that this version reads; 2 has names of topics that older
 versions do not compute, 3 has rows that a statement removed (`CopyState.removed`, `CopyState.keys`), which
-older versions would forget.
+older versions would forget; 4 has a history of several eras (`StoredPosition.began`), of which older versions
+would know only the last one.
 """
 
 
@@ -152,12 +153,16 @@ def encode_stored_position(record: StoredPosition) -> bytes:
     raw = _ENCODER.encode(record)
     if record.topics is None:
         raw = raw.removesuffix(b',"topics":null}') + b"}"
+    if record.began is None:
+        raw = raw.replace(b',"began":null', b"", 1)
     needs = _find_needed_format(record)
     return raw if needs is None else b'{"needs":%d,"record":%b}' % (needs, raw)
 
 
 def _find_needed_format(record: StoredPosition) -> int | None:
     """Return the lowest format that a reader of the record must support; None: any."""
+    if record.began is not None:
+        return 4
     if any(state.keys or state.removed is not None for state in record.copies.values()):
         return 3
     names = (record.topics or {}).items()

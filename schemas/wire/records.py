@@ -104,6 +104,10 @@ class Anchor(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Offset of the begin of the last copy."""
     topic_id: str = msgspec.field(name="topic_id", default="")
     """Id of the topic in Kafka; "": not known."""
+    settled: tuple[int, int] = msgspec.field(name="settled", default=(-1, 0))
+    """(offset, gen): all of the topic up to this offset is before the record's position, and has an event of
+    the gen. -1: not known. Later events, up to `end`, may be of an earlier process, which had read further.
+    """
 
 
 class TableStop(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -173,6 +177,8 @@ class PreparedPlace(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
     """Time of XA PREPARE at the source."""
     altered: tuple[tuple[str, str], ...] = msgspec.field(name="altered", default=())
     """Tables (database, name) that a statement has concerned since."""
+    gtid: str = msgspec.field(name="gtid", default="")
+    """GTID of XA PREPARE; "": it has none, or a version stored it that did not keep it."""
 
 
 class StoredPosition(msgspec.Struct, kw_only=True):
@@ -210,9 +216,17 @@ class StoredPosition(msgspec.Struct, kw_only=True):
     copy_requests: int = msgspec.field(name="copy_requests", default=0)
     #: of captured tables that a tool is altering
     shadows: tuple[ShadowTable, ...] = msgspec.field(name="shadows", default=())
+    #: the era with which the source's history began; later ones are of other servers of the source
+    #: (docs/adr/0047). None: `epoch`.
+    began: int | None = msgspec.field(name="began", default=None)
     #: "db.table" → the topic that is assigned to it (schemas/wire/topic_names.py). None: written by a
     #: version that computed the names.
     topics: dict[str, str] | None = msgspec.field(name="topics", default=None)
+
+    @property
+    def first_era(self) -> int:
+        """The era with which the source's history began."""
+        return self.epoch if self.began is None else self.began
 
 
 def encode_claim_key(gen: int) -> bytes:

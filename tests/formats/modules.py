@@ -10,6 +10,7 @@ from typing import Any
 from consumer.tables.event_decoder import SlimEvent
 from consumer.tables.shared_tables import UnitTable
 from consumer.targets.kafka.formats.rowlock import _Read
+from producer.start.covered_rows import PlacedEvent, _Images
 from producer.start.topic_recovery import _Event
 from rowlock.agent.reported import CapturedLine
 from schemas.wire.codec import _Versioned
@@ -112,6 +113,7 @@ MODULES = {
     "producer/kafka/control_events.py": "event",
     "producer/main.py": "capture-command, capture-lines",
     "producer/sources/oracle/rows.py": "event",
+    "producer/start/covered_rows.py": "event",
     "producer/start/topic_recovery.py": "event",
     "rowlock/agent/apply.py": "unit-command, unit-line",
     "rowlock/agent/capture.py": "capture-command",
@@ -162,6 +164,8 @@ def _views() -> tuple[View, ...]:
     whole = [value for _, value in _lines(FOLDER / "topic-debezium-schemas" / "records.v1.json") if value]
     return (
         View(_Event, events),
+        View(PlacedEvent, events),
+        View(_Images, events),
         View(SlimEvent, events),
         View(_Versioned, events),
         View(

@@ -252,9 +252,10 @@ class Replay:
             )
         self.gen, self.highest = where.gen, where.position
         self.accepted.append(event)
-        self._apply(event)
+        self.apply(event)
 
-    def _apply(self, event: EventEnvelope) -> None:
+    def apply(self, event: EventEnvelope) -> None:
+        """Apply an accepted event."""
         name = (event.source.db, event.source.table)
         rows = self.tables.setdefault(name, {})
         if event.definition is not None:

@@ -11,7 +11,7 @@ import msgspec
 
 from producer.decoders.envelope import SourceContext
 from producer.definitions.requests import DefinitionPlace, Proof, ProvenDefinition
-from producer.sources.changes import LogStart
+from producer.sources.changes import LogStart, ServerSwitch
 from producer.sources.survey import MISSING, ExaminedTable
 from producer.start.positions import CaptureAssignment, PositionStore
 from producer.start.started import StartedCapture
@@ -37,6 +37,7 @@ from tests.stands.event_writer import TopicWriter
 
 POSITIONS = format_position_topic("rowlock", "b1")
 ACCT: TableName = ("bank", "acct")
+OTHER_UUID = "00000000-0000-0000-0000-00000000000a"
 RECORD = StoredPosition(
     source="b1", gen=4, epoch=0, file="binlog.000003", pos=500, ts_ms=7,
     identity=Identity(server_uuid="u", server_id=1, version="9", gtid_set=None),
@@ -93,7 +94,8 @@ class Start:
 
     What a test may set: `tables`, what the source has (a text: why it cannot be captured); `proofs`, what its
     catalog proves otherwise; `term`; `meanwhile`, what others do between its look at the topics and its
-    claim; `config`, settings of the source.
+    claim; `switch`: the start finds another server, whose log continues at file 2; `config`, settings of the
+    source.
     """
 
     def __init__(self, **config: Any) -> None:
@@ -103,6 +105,7 @@ class Start:
         self.term = CaptureAssignment()
         self.captured = CapturedTables("rowlock", "b1")
         self.meanwhile: Callable[[], None] | None = None
+        self.switch: ServerSwitch | None = None
         self._config = SourceConfig.model_validate({
             "type": "mysql", "host": "127.0.0.1", "port": 1, "user": "u", "password": "p",
             "tables": ["bank.*"], **config,
@@ -148,6 +151,8 @@ class Start:
     # --- the source
 
     names = EXACT
+    identity = Identity(server_uuid="b", server_id=2, version="9", gtid_set=f"{OTHER_UUID}:1-5")
+    """Of the other server."""
 
     def list_table_names(self, patterns: Sequence[str]) -> list[TableName]:
         return [name for name in sorted(self.tables) if is_selected(patterns, *name)]
@@ -170,4 +175,6 @@ class Start:
         return SourceContext(connector="mysql", name=name, epoch=epoch, gen=gen)
 
     def _resumed(self, stored: StoredPosition) -> LogStart:
+        if self.switch is not None:
+            return LogStart("binlog.000002", 77, self.identity, (), stored.ts_ms, self.switch)
         return LogStart(stored.file, stored.pos, stored.identity, stored.proof, stored.ts_ms)

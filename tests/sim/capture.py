@@ -260,8 +260,11 @@ class Capture:
     def _heard(self, watermark: Watermark) -> None:
         self.notified = watermark
 
+    def _make_server(self) -> SimulatedServer:
+        return SimulatedServer(self.source, self.rng, self._log)
+
     def _start(self) -> CaptureLoop:
-        world, server = self.world, SimulatedServer(self.source, self.rng, self._log)
+        world, server = self.world, self._make_server()
         config = source_config(mysql=self.source.mysql, snapshot="initial" if world.snapshot else "never")
         port: Any = server
         binlog = self.source.binlog

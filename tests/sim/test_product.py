@@ -174,6 +174,9 @@ _STOPS = "no such row stands in the log"
 _PROOF = "the log is never another one"
 _ASKED = "nobody asks for a part of a table"
 _XA = "the server locks prepared rows, loses none, and keeps their log (tests/unit/test_prepared_xa.py)"
+_FAILOVER = (
+    "no source has a second server here (tests/sim/test_failover.py, tests/unit/test_failover_start.py)"
+)
 _ONLY = "asked with `snapshot: only`"
 _SAID = "text for people and tests"
 NOT_SIMULATED |= {
@@ -188,6 +191,10 @@ NOT_SIMULATED |= {
         _XA: """prepared_xa._list_tables prepared_xa.RecoveredXa.find_lost prepared_xa._build_altered_stop
             prepared_xa._build_unplaced_stop prepared_xa.build_purged_stop
             binlog_log.BinlogLog._report_lost_xa""",
+        _FAILOVER: """mysql_gtids.GtidSet.intersect mysql_gtids.GtidSet.count mysql_gtids.GtidSet.subtract
+            mysql_gtids.GtidSet.find_first_numbers mysql_gtids._subtract_intervals startup.explain_changed
+            startup.CaptureStarter._stop_changed rows.RowSender._leave_out_covered
+            topic_recovery.TopicFindings.extend_range""",
         _ONLY: """states.CopyStates.busy copies.TableCopies.busy""",
         _STOPS: """transactions.TransactionAssembler.skip_uncaptured transactions.CapturedRows.withdraw_rows binlog_log.BinlogLog.skip_uncaptured binlog_log._build_decoding_stop
             transactions._build_partial_rows_stop transactions._build_stream_stop transactions._build_unknown_event_stop

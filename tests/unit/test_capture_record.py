@@ -101,7 +101,9 @@ def test_what_is_stored_is_in_kafka_and_says_how_far_the_topics_are() -> None:
     capture.position.store_position()
     (record,) = capture.records()
     assert (record.file, record.pos, record.gen) == ("binlog.000003", 700, 4)
-    assert record.anchors == {"bank.acct": Anchor(definition=0, end=0, highest=(0, 3, 500, 3))}
+    assert record.anchors == {
+        "bank.acct": Anchor(definition=0, end=0, highest=(0, 3, 500, 3), settled=(0, 4))
+    }
 
 
 def test_open_xa_transactions_are_stored_and_the_next_run_begins_with_them() -> None:
@@ -132,7 +134,7 @@ def test_the_anchors_stay_while_a_row_is_held_or_rows_at_the_source_are_not_dele
     capture.writer.drain()
     anchors = capture.position.make_milestone(held=held).anchors
     assert (anchors == {}) == (held or outstanding)
-    assert capture.captured.build_anchors(capture.writer.offsets) != {}
+    assert capture.captured.build_anchors(capture.writer.offsets, (0, 9, 9)) != {}
 
 
 def test_a_chunk_that_is_acknowledged_is_stored_though_the_log_stands_still() -> None:

@@ -49,6 +49,44 @@ def test_a_file_with_defaults(tmp_path: Path) -> None:
     assert config.find_line("sources", "branch1", "port") == f"{tmp_path}/c.yaml:4"
 
 
+HOSTS = """
+kafka: {bootstrap: "k:1"}
+sources:
+  bank: {type: TYPE, user: u, password: p, tables: [bank.*], MORE}
+"""
+
+
+def with_hosts(more: str, kind: str = "mysql") -> str:
+    return HOSTS.replace("TYPE", kind).replace("MORE", more)
+
+
+def test_a_source_has_a_section_for_each_of_its_hosts(tmp_path: Path) -> None:
+    (bank,) = load(tmp_path, with_hosts('hosts: ["a:1", "[::1]:2"]')).sources.values()
+    assert [(each.host, each.port, each.hosts) for each in bank.list_servers()] == [
+        ("a", 1, []),
+        ("::1", 2, []),
+    ]
+    (bank,) = load(tmp_path, with_hosts("host: a")).sources.values()
+    assert bank.list_servers() == (bank,)
+
+
+@pytest.mark.parametrize(
+    ("more", "kind", "seen"),
+    [
+        ('hosts: ["a:1"], host: a', "mysql", "sources.bank.host: 'host' and 'hosts' exclude each other"),
+        ('hosts: ["a:1"], port: 1', "mysql", "sources.bank.port: 'port' and 'hosts' exclude each other"),
+        ("snapshot: never", "mysql", "sources.bank.host: 'host' is missing"),
+        ('hosts: ["a"]', "mysql", "sources.bank.hosts: 'a' is no address"),
+        ('hosts: ["a:1", "a:1"]', "mysql", "sources.bank.hosts: an address is named twice"),
+        ('hosts: ["a:1"]', "mariadb", "capture does not follow a source of type 'mariadb' to another server"),
+        ('hosts: ["a:1"], events: debezium', "mysql", "rowlock does not capture this source"),
+    ],
+)
+def test_hosts_that_cannot_be_used_are_refused(tmp_path: Path, more: str, kind: str, seen: str) -> None:
+    (problem,) = problems(tmp_path, with_hosts(more, kind))
+    assert seen in problem
+
+
 @pytest.mark.parametrize(
     ("kind", "port"), [("mysql", 3306), ("mariadb", 3306), ("postgres", 5432), ("oracle", 1521)]
 )

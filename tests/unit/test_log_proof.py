@@ -351,7 +351,7 @@ def test_gtids_under_way_are_no_reason_to_refuse(monkeypatch: pytest.MonkeyPatch
     PlannedDumps(monkeypatch, at_100=THERE, at_50=[description(), packet(log.XID, EVENT.body, 81)])
     stored = record(build_proofs([PROVEN]), "u:1-9")
     source: Any = Catalogue(has=False)
-    _, _, identity, proof, _ = resume_proven_log(source, ProvenLog({}), stored)
+    _, _, identity, proof, *_ = resume_proven_log(source, ProvenLog({}), stored)
     assert (identity.gtid_set, proof) == ("u:1-9", stored.proof)
     with pytest.raises(SourceRefusedError, match="no longer has transactions"):
         resume_proven_log(source, ProvenLog({}), record(build_proofs([EARLIER]), "u:1-9"))

@@ -144,5 +144,5 @@ def test_anchors_name_the_topic_that_the_start_has_seen() -> None:
     start.topics.topics[start.topic()].id = "id"
     start.begin()
     assert not start.captured.stopped
-    anchors = start.captured.build_anchors({start.topic(): 3})
+    anchors = start.captured.build_anchors({start.topic(): 3}, (0, 9, 9))
     assert anchors["bank.acct"].topic_id == "id"

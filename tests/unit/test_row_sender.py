@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from producer.decoders.envelope import TopicTail
 from producer.errors import TableStoppedError
 from producer.kafka.event_limits import EventLimits
 from producer.kafka.settings import MAX_EVENT_BYTES
@@ -52,12 +53,13 @@ def test_rows_from_the_one_that_is_too_large_on_are_taken_back_and_not_sent(
     writer: Any = SimpleNamespace(
         send=lambda _topic, key, value: sent.append((key, value)), send_all=send_all, full=False
     )
-    state: Any = SimpleNamespace(topic=SimpleNamespace(name="rowlock.b1.bank.acct"))
+    state: Any = SimpleNamespace(topic=SimpleNamespace(name="rowlock.b1.bank.acct", tail=TopicTail()))
     started: Any = SimpleNamespace(
         captured=SimpleNamespace(tables={Rows.table: state}),
         context=None,
         errors={},
         begins={},
+        covered={},
         limits=EventLimits(),
     )
     ports: Any = SimpleNamespace(writer=writer, names=EXACT)
@@ -83,10 +85,10 @@ class Fed:
         self.did: list[Any] = []
         self.full = False
         did = self.did.append
-        state: Any = SimpleNamespace(topic=SimpleNamespace(name="topic"))
+        state: Any = SimpleNamespace(topic=SimpleNamespace(name="topic", tail=TopicTail()))
         self.started: Any = SimpleNamespace(
             captured=SimpleNamespace(tables={Rows.table: state} if known else {}), context=None, errors={},
-            begins={} if begins is None else {Rows.table: begins}, limits=EventLimits(),
+            begins={} if begins is None else {Rows.table: begins}, covered={}, limits=EventLimits(),
         )  # fmt: skip
         ports: Any = SimpleNamespace(writer=self, names=EXACT)
         log: Any = SimpleNamespace(

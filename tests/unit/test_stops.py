@@ -178,9 +178,9 @@ def test_a_stopped_table_keeps_its_anchor_and_captures_nothing() -> None:
     assert captured.tables[ACCT].ignored
     assert captured.unsaid == {ACCT}
     captured.stopped[ACCT].offset = 8
-    assert captured.build_anchors({topic.name: 9})["bank.acct"].stop == 8
+    assert captured.build_anchors({topic.name: 9}, (0, 9, 9))["bank.acct"].stop == 8
     del captured.tables[ACCT]
-    assert captured.build_anchors({topic.name: 9})["bank.acct"].stop == 8
+    assert captured.build_anchors({topic.name: 9}, (0, 9, 9))["bank.acct"].stop == 8
     assert captured.list_stops() == {"bank.acct": a_stop()}
 
 
@@ -210,7 +210,7 @@ def test_two_tables_that_a_dot_made_alike_have_their_own_stops_and_anchors() -> 
         ends[topic.name] = offset + 7
     captured.stop_table(two, StoppedTable(a_stop()))
     assert captured.list_stops() == {"a.`b.c`": a_stop()}
-    assert {name: anchor.definition for name, anchor in captured.build_anchors(ends).items()} == {
+    assert {name: anchor.definition for name, anchor in captured.build_anchors(ends, (0, 9, 9)).items()} == {
         "`a.b`.c": 0,
         "a.`b.c`": 1,
     }

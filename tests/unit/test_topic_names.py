@@ -252,9 +252,9 @@ def test_a_record_with_names_that_older_versions_do_not_compute_stops_them(
 def test_a_record_of_a_newer_format_is_refused_with_a_sentence() -> None:
     with pytest.raises(
         EnvelopeError,
-        match=r"a newer version of rowlock wrote the position record \(format 4, .*: run that version",
+        match=r"a newer version of rowlock wrote the position record \(format 5, .*: run that version",
     ):
-        decode_stored_position(b'{"needs":4,"record":{"other":1}}')
+        decode_stored_position(b'{"needs":5,"record":{"other":1}}')
 
 
 def test_the_computed_name_is_as_it_was() -> None:

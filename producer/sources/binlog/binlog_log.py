@@ -143,6 +143,7 @@ class BinlogLog:
     """The log after the position of `record`. `captured(db, table)`: whether a table is captured.
 
     `assembly`: holds transactions. `recovered`: the XA transactions that the server knows as prepared.
+    `require_server`: raises TransientSourceError or SourceRefusedError if another server is to be read.
     """
 
     def __init__(
@@ -154,8 +155,10 @@ class BinlogLog:
         assembly: TransactionBuffer,
         *,
         recovered: RecoveredXa | None = None,
+        require_server: Callable[[], None] = lambda: None,
     ) -> None:
         self._recovered = recovered
+        self._require_server = require_server
         self.delivered = flavour.delivered()
         self._proofs = proofs = ProofCollector(record, flavour.captured_gtids)
         self._fold = TransactionAssembler(captured, load_prepared(record))
@@ -172,6 +175,7 @@ class BinlogLog:
 
         Raises like LogStream.read_events.
         """
+        self._require_server()
         if self._recovered is not None:
             self._report_lost_xa(self._recovered)
         if self._commit is not None:

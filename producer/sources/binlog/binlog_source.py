@@ -4,22 +4,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from producer.binlog_format.log_event import BinlogEvent
 from producer.checks.binlog_server import check_binlog_server, require_server
+from producer.checks.source_hosts import check_hosts
 from producer.decoders.envelope import SourceContext
 from producer.definitions.logged_statements import ImpactAnalyzer
 from producer.definitions.proof import DefinitionReader
 from producer.definitions.scan import make_statement_scan
+from producer.errors import CaptureError
 from producer.snapshot.reader import BackgroundChunkReader, ChunkReader, make_connection_opener
 from producer.sources.binlog.assembly import TransactionBuffer
 from producer.sources.binlog.binlog_log import BinlogLog
+from producer.sources.binlog.host_watch import HostWatch
+from producer.sources.binlog.hosts import ask_hosts, select_server
 from producer.sources.binlog.proven_log import ProvenLog, log_beginning, read_timed_end, resume_proven_log
+from producer.sources.binlog.server_switch import is_other_server, list_captured_gtids, resume_other_log
 from producer.sources.binlog.xa_recover import read_recovered_xa
 from producer.sources.catalog import Catalog, get_flavour, open_catalog
 from producer.sources.changes import LogStart, TimedEnd
@@ -140,45 +147,85 @@ class BinlogSource:
     """A source with a binlog: `SourceDatabase` of producer/sources/protocols.py, which documents the
     methods."""
 
+    tables: BinlogTables
+    definitions: DefinitionReader
+
     def __init__(self, config: Config, name: str) -> None:
         self._config = config
-        self._source = source = config.sources[name]
+        self._section = section = config.sources[name]
         self._place = f"source {name}"
-        self._flavour = get_flavour(source)
+        self._flavour = get_flavour(section)
         self.connector = self._flavour.type
-        self._catalog = LiveCatalog(source)
+        self._watch: HostWatch | None = None
+        self._beat: Callable[[], None] = lambda: None
+        self._use_server(section.list_servers()[0])
+
+    def _use_server(self, server: SourceConfig) -> None:
+        """Read this server from now on. Nothing is connected yet."""
+        self._source = server
+        self._catalog = LiveCatalog(server)
         self.tables = BinlogTables(self._catalog)
-        self._log = ProvenLog(connect_settings(source), self._find_current_file)
+        self._log = ProvenLog(connect_settings(server), self._find_current_file)
         # Its knowledge of the log outlives runs of capture.
-        self._scan = make_statement_scan(source)
-        self.definitions = DefinitionReader(source, self._catalog, self._scan)
+        self._scan = make_statement_scan(server)
+        self.definitions = DefinitionReader(server, self._catalog, self._scan)
+
+    def _choose_server(self) -> None:
+        """Choose among `hosts` the server to read. Raises SourceRefusedError, TransientSourceError."""
+        if not self._section.hosts:
+            return
+        server = select_server(self._section)
+        if (server.host, server.port) != (self._source.host, self._source.port):
+            self.close()
+            self._use_server(server)
 
     # --- checks
 
     def check_source(self) -> SourceCheckResult:
-        return check_binlog_server(self._source, self._place)
+        if not self._section.hosts:
+            return check_binlog_server(self._source, self._place)
+        found = check_hosts(self._section, self._place)
+        with contextlib.suppress(CaptureError):  # a finding already
+            self._choose_server()
+        return found
 
     def require_usable(self) -> None:
+        self._choose_server()
         require_server(self._source, self._place)
 
     # --- a run of capture
 
     def open_source(self, beat: Callable[[], None]) -> None:
+        self._beat = beat
         with self._catalog.open_catalog() as catalog:
             self._scan.index.set_name_comparison(catalog.tables.names.normalize_table)
+            own = catalog.server.identify_server().own
         self.definitions = DefinitionReader(self._source, self._catalog, self._scan, beat)
+        if self._section.hosts:
+            servers = self._section.list_servers()
+            self._watch = HostWatch(lambda: ask_hosts(servers), own)
 
     def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
         self._catalog.close()
 
     # --- identity, and the log
 
     def find_log_end(self) -> LogStart:
         with self._catalog.open_catalog() as catalog:
-            return log_beginning(catalog, self._log)
+            start = log_beginning(catalog, self._log)
+            find, settings = self._flavour.find_unexecuted, connect_settings(self._source)
+            if not self._section.hosts or find is None:
+                return start
+            identity = list_captured_gtids(catalog, self._log, start, partial(find, settings))
+            return start._replace(identity=identity)
 
     def resume_log(self, stored: StoredPosition) -> LogStart:
         with self._catalog.open_catalog() as catalog:
+            if self._section.hosts and is_other_server(stored, catalog.server.read_identity()):
+                return resume_other_log(catalog, self._log, stored, self._beat)
             return resume_proven_log(catalog, self._log, stored)
 
     def open_log(self, record: StoredPosition, captured: Callable[[str, str], bool]) -> BinlogLog:
@@ -191,7 +238,11 @@ class BinlogSource:
         )
         with self._catalog.open_catalog() as catalog:
             recovered = read_recovered_xa(catalog)
-        return BinlogLog(self._flavour, record, captured, self._log.open_at, assembly, recovered=recovered)
+        watch = self._watch
+        return BinlogLog(
+            self._flavour, record, captured, self._log.open_at, assembly, recovered=recovered,
+            require_server=watch.require_same_server if watch is not None else lambda: None,
+        )  # fmt: skip
 
     def _find_current_file(self) -> str | None:
         with self._catalog.open_catalog() as catalog:
@@ -200,7 +251,10 @@ class BinlogSource:
 
     def read_timed_end(self) -> TimedEnd | None:
         with self._catalog.open_catalog() as catalog:
-            return read_timed_end(catalog)
+            end = read_timed_end(catalog)
+        if end is not None and self._watch is not None and not self._watch.has_confirmed_role():
+            return end._replace(ts_ms=0)  # the log may have ended, and another one continues it
+        return end
 
     def build_context(self, name: str, epoch: int, gen: int) -> SourceContext:
         with self._catalog.open_catalog() as catalog:

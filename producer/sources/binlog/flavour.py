@@ -63,6 +63,10 @@ class BinlogFlavour:
     that list the servers that this one replicates, the newest name first. `xa_recover`: lists the XA
     transactions that are prepared, with XIDs that are bytes or hexadecimal.
 
+    Failover. `find_unexecuted`: takes pymysql's settings and GTIDs, and returns where the first logged
+    transaction starts that is not one of them (None: there is none); None: capture of this make does not
+    continue at another server.
+
     The user. `rights`: the names of the rights that it needs. `grants`: returns the lines of SHOW
     GRANTS, active roles included.
     """
@@ -85,6 +89,7 @@ class BinlogFlavour:
     has_gtids: Callable[[RunQuery, str | None, str | None], bool]
     replicates_from: tuple[str, ...]
     xa_recover: str
+    find_unexecuted: Callable[[dict[str, Any], str], LogPoint | None] | None
     rights: Rights
     grants: Callable[[RunQuery], list[str]]
 

@@ -308,7 +308,11 @@ class TransactionAssembler:
         if transaction.xa is not None and event.body[:1] != ONE_PHASE:
             header = transaction.header
             place = PreparedPlace(
-                file=header.file, pos=header.pos, end=event.end, ts_ms=event.timestamp * 1000
+                file=header.file,
+                pos=header.pos,
+                end=event.end,
+                ts_ms=event.timestamp * 1000,
+                gtid=header.gtid or "",
             )
             self.xa.add_prepared(transaction.xa, transaction.undone, place)
             transaction.undone.clear()

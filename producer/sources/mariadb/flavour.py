@@ -94,6 +94,7 @@ MARIADB_FLAVOUR = BinlogFlavour(
     has_gtids=_has_gtids,
     replicates_from=("SHOW ALL SLAVES STATUS",),
     xa_recover="XA RECOVER",
+    find_unexecuted=None,
     rights=Rights(
         status="BINLOG MONITOR",
         gives_status=frozenset({"REPLICATION CLIENT", "BINLOG MONITOR", "SUPER"}),

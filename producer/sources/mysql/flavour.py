@@ -145,6 +145,7 @@ MYSQL_FLAVOUR = BinlogFlavour(
     has_gtids=_has_gtids,
     replicates_from=("SHOW REPLICA STATUS", "SHOW SLAVE STATUS"),
     xa_recover="XA RECOVER CONVERT XID",
+    find_unexecuted=find_first_unexecuted,
     rights=Rights(
         status="REPLICATION CLIENT",
         gives_status=frozenset({"REPLICATION CLIENT", "SUPER"}),

@@ -1,8 +1,7 @@
 """Sets of MySQL GTIDs: the transactions that a SELECT certainly saw, and those that the stream has
 delivered.
 
-Has only what the snapshot needs: parse, add, contains, covers. Optimised for appending one transaction
-at a time, in order.
+Has only what snapshots and failovers need. Optimised for appending one transaction at a time, in order.
 """
 
 from __future__ import annotations
@@ -72,6 +71,26 @@ class GtidSet:
             for first, last in found
         )
 
+    def subtract(self, other: GtidSet) -> GtidSet:
+        """Return the transactions of this set that are not in `other`."""
+        new = GtidSet()
+        for source, found in self._intervals.items():
+            if left := _subtract_intervals(found, other._intervals.get(source, [])):
+                new._intervals[source] = left
+        return new
+
+    def intersect(self, other: GtidSet) -> GtidSet:
+        """Return the transactions that are in both sets."""
+        return self.subtract(self.subtract(other))
+
+    def count(self) -> int:
+        """Return the number of transactions."""
+        return sum(last - first + 1 for found in self._intervals.values() for first, last in found)
+
+    def find_first_numbers(self) -> dict[str, int]:
+        """Return the lowest number of each UUID (with its tag)."""
+        return {source: found[0][0] for source, found in self._intervals.items()}
+
     def copy(self) -> GtidSet:
         new = GtidSet()
         new._intervals = {source: [list(i) for i in found] for source, found in self._intervals.items()}
@@ -104,6 +123,21 @@ def split_gtid(gtid: str) -> tuple[str, int]:
     """Return ("uuid" or "uuid:tag", number)."""
     source, _, number = gtid.rpartition(":")
     return source.lower(), int(number)
+
+
+def _subtract_intervals(found: list[list[int]], others: list[list[int]]) -> list[list[int]]:
+    out: list[list[int]] = []
+    for first, last in found:
+        begin = first
+        for low, high in others:
+            if high < begin or low > last:
+                continue
+            if low > begin:
+                out.append([begin, low - 1])
+            begin = high + 1
+        if begin <= last:
+            out.append([begin, last])
+    return out
 
 
 def _merge_intervals(intervals: list[list[int]]) -> list[list[int]]:

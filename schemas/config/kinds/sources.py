@@ -29,9 +29,11 @@ class SourceKind:
     """Templates of the statements that create rowlock's user (rowlock/inspect/first_config/new_user.py)."""
     quote: str = '"'
     """The quotation mark of names in `new_user`."""
+    fails_over: bool = False
+    """Whether a section may have `hosts`: capture can continue at another server."""
 
 
-def _describe_binlog_kind(*rights: str) -> SourceKind:
+def _describe_binlog_kind(*rights: str, fails_over: bool) -> SourceKind:
     """Return a kind of server with MySQL's protocol; `rights`: those to read its log."""
     return SourceKind(
         "producer.sources.binlog.binlog_source",
@@ -43,12 +45,15 @@ def _describe_binlog_kind(*rights: str) -> SourceKind:
             "GRANT SELECT ON {tables} TO {account};",
         ),
         quote="`",
+        fails_over=fails_over,
     )
 
 
 SOURCE_KINDS = {
-    "mysql": _describe_binlog_kind("REPLICATION SLAVE", "REPLICATION CLIENT"),
-    "mariadb": _describe_binlog_kind("REPLICATION SLAVE", "BINLOG MONITOR", "SLAVE MONITOR"),
+    "mysql": _describe_binlog_kind("REPLICATION SLAVE", "REPLICATION CLIENT", fails_over=True),
+    "mariadb": _describe_binlog_kind(
+        "REPLICATION SLAVE", "BINLOG MONITOR", "SLAVE MONITOR", fails_over=False
+    ),
     "oracle": SourceKind(
         "producer.sources.oracle.source",
         "make_oracle_source",
