@@ -63,7 +63,7 @@ class _DyingVisibility:
         return getattr(self._inner, name)
 
     def begin_snapshot(self, cursor: Any) -> Any:
-        low = self._inner.begin(cursor)
+        low = self._inner.begin_snapshot(cursor)
         return _die() if self._when == "low" else low
 
     log_end = _die
@@ -101,7 +101,7 @@ def _die_before_a_marker() -> None:
                 writer.drain()
                 _die()
 
-            self._writer = SimpleNamespace(send_all=writer.send_all, send_chunk=drain_and_die)  # type: ignore[assignment]
+            self._writer = SimpleNamespace(send_all=writer.send_all, send=drain_and_die)  # type: ignore[assignment]
         send(self, job, chunk, file)
 
     ChunkSender.send_chunk = dying  # type: ignore[method-assign]
