@@ -47,7 +47,8 @@ class BinlogFlavour:
     `is_of`: whether a server of this VERSION() is of this make.
 
     The log. `log_status`: equivalent statements that show where it ends, the newest name first.
-    `table_map`: the form of its TABLE_MAP events. `stored_otherwise`: whether a column's values have a
+    `table_map`: the form of its TABLE_MAP events. `logs_virtual`: whether a server of this VERSION() logs the
+    values of VIRTUAL columns. `stored_otherwise`: whether a column's values have a
     form in the log that its type does not show. `runs_ahead`: a transaction is in the log, and sent,
     before it is visible and before its GTID counts as executed. `delivered`: creates the set of GTIDs
     that the stream delivers, if a snapshot's LOW is such a set; returns None if LOW is a position.
@@ -61,7 +62,8 @@ class BinlogFlavour:
     log's GTIDs. `captured_gtids`: parses those of a position record. `has_gtids`: whether the server
     (its GTIDs are the last argument) has all of a record's. `replicates_from`: equivalent statements
     that list the servers that this one replicates, the newest name first. `xa_recover`: lists the XA
-    transactions that are prepared, with XIDs that are bytes or hexadecimal.
+    transactions that are prepared, with XIDs that are bytes or hexadecimal. `logs_xa_at_commit`: whether a
+    server of this VERSION() logs the rows of an XA transaction at its COMMIT, not at its PREPARE.
 
     The user. `rights`: the names of the rights that it needs. `grants`: returns the lines of SHOW
     GRANTS, active roles included.
@@ -71,6 +73,7 @@ class BinlogFlavour:
     is_of: Callable[[str], bool]
     log_status: tuple[str, ...]
     table_map: TableMapForm
+    logs_virtual: Callable[[str], bool]
     stored_otherwise: Callable[[CatalogColumn], bool]
     runs_ahead: bool
     delivered: Callable[[], GtidSet | None]
@@ -85,6 +88,7 @@ class BinlogFlavour:
     has_gtids: Callable[[RunQuery, str | None, str | None], bool]
     replicates_from: tuple[str, ...]
     xa_recover: str
+    logs_xa_at_commit: Callable[[str], bool]
     rights: Rights
     grants: Callable[[RunQuery], list[str]]
 

@@ -18,9 +18,13 @@ from producer.sources.chunk_data import LowWatermark
 from producer.sources.grants import TABLE_RIGHTS, Rights
 from producer.sources.mariadb.mariadb_gtids import MariadbGtids, has_reached_gtids
 from schemas.io.mysql_columns import CatalogColumn
+from schemas.io.server_errors import parse_server_version
 from schemas.wire.position import LogPoint, parse_binlog_file_number
 
 _LOG_STATUS = "SHOW MASTER STATUS"
+_XA_LOGGED_AT_PREPARE = (10, 5)
+_VIRTUAL_LOGGED = (10, 5)
+"""10.2.11 logs NULL for a VIRTUAL column without an index; 10.5.23 does not."""
 
 
 class MariaDBVisibility:
@@ -77,6 +81,7 @@ MARIADB_FLAVOUR = BinlogFlavour(
     is_of=lambda version: "mariadb" in version.lower(),
     log_status=(_LOG_STATUS,),
     table_map=TableMapForm(make_metadata_parsers(t.CHARACTER | {t.GEOMETRY}), hidden_hashes=True),
+    logs_virtual=lambda version: parse_server_version(version) >= _VIRTUAL_LOGGED,
     stored_otherwise=is_stored_unusually,
     runs_ahead=False,  # queries about a table wait for running statements on it
     delivered=lambda: None,
@@ -94,10 +99,12 @@ MARIADB_FLAVOUR = BinlogFlavour(
     has_gtids=_has_gtids,
     replicates_from=("SHOW ALL SLAVES STATUS",),
     xa_recover="XA RECOVER",
+    logs_xa_at_commit=lambda version: parse_server_version(version) < _XA_LOGGED_AT_PREPARE,
     rights=Rights(
         status="BINLOG MONITOR",
         gives_status=frozenset({"REPLICATION CLIENT", "BINLOG MONITOR", "SUPER"}),
         sources="SLAVE MONITOR",
+        before="REPLICATION CLIENT",  # 10.5 has split it
         routines="SHOW CREATE ROUTINE",
         routines_table=("mysql", "proc"),
         routines_before="SELECT ON mysql.proc",
