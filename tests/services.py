@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import NoReturn, TypeVar
 
 import pytest
@@ -20,7 +20,7 @@ from deploy.embedded.services import EmbeddedError, Kafka, MariaDB, MySQL, Postg
 from tests.kits.families import family, send
 from tests.real_oracle import RealOracle, dsn
 from tests.servers.debian_mariadb import NewMariaDB
-from tests.servers.given_server import make_given_server
+from tests.servers.given_server import explain_unknown_statement, make_given_server
 from tests.servers.h2_server import OracleOnH2
 from tests.servers.versions import VERSIONS
 from tests.stands.oracle_on_h2 import make_database
@@ -61,6 +61,19 @@ def without_version(reason: str) -> NoReturn:
     if os.environ.get("ROWLOCK_REQUIRE_OLD_SERVERS"):
         pytest.fail(f"no such server here: {reason} (ROWLOCK_REQUIRE_OLD_SERVERS is set)", pytrace=False)
     pytest.skip(f"no such server here: {reason}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Skip a test with a statement that the server of the environment does not know."""
+    report = yield
+    unknown = explain_unknown_statement(call.excinfo.value if call.excinfo else None)
+    if report.failed and unknown is not None:
+        report.outcome = "skipped"
+        report.longrepr = (str(item.path), 0, f"Skipped: the server does not know a statement: {unknown}")
+    return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

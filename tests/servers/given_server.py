@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import os
 import re
+import traceback
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn, Self
 
+import pymysql
 import pytest
 
 from deploy.embedded.mariadb import MySQLFamily
+from tests.kits.capture import ROOT
 from tests.servers.versions import VERSIONS
 
 _DSN = re.compile(r"(?P<user>[^:/@]+):(?P<password>.*)@(?P<host>[^:@]+):(?P<port>\d+)")
@@ -55,13 +58,14 @@ class GivenServer(MySQLFamily):
         self.user, self.password, self.host = match["user"], match["password"], match["host"]
         self.home: Any = SimpleNamespace(data=Path("/nowhere"), folder=Path("/nowhere"))
         self.process: Any = SimpleNamespace(resume=lambda: None)
-        self._choose_log_status()
+        self._ask_version()
 
-    def _choose_log_status(self) -> None:
+    def _ask_version(self) -> None:
         [(version,)] = self.execute("SELECT VERSION()")
         numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
         if self.kind == "MySQL" and numbers >= (8, 2):
             self.log_status = "SHOW BINARY LOG STATUS"
+        self.has_row_metadata = bool(self.execute("SHOW GLOBAL VARIABLES LIKE 'binlog_row_metadata'"))
 
     def start(self) -> Self:
         return self
@@ -72,6 +76,32 @@ class GivenServer(MySQLFamily):
     restart = kill = stop  # type: ignore[assignment]
 
     def close(self) -> None: ...
+
+
+#: The server does not know a statement, a setting, a function or a collation, or refuses it with GTIDs.
+_UNKNOWN = frozenset({1064, 1193, 1273, 1305, 1786, 1787, 4161})
+_PRODUCT = ("producer", "consumer", "coordinator", "rowlock", "schemas")
+_CONNECTION = "schemas/io/mysql_connection.py"
+
+
+def explain_unknown_statement(error: BaseException | None) -> str | None:
+    """Return what a given server does not know of a test's own statement; None: the error is another one, or
+    comes from a statement of the product.
+    """
+    named = any(
+        os.environ.get(f"ROWLOCK_{kind}_{what}")
+        for kind in ("MYSQL", "MARIADB")
+        for what in ("DSN", "VERSION")
+    )
+    if not (named and isinstance(error, pymysql.MySQLError) and error.args[:1] and error.args[0] in _UNKNOWN):
+        return None
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    inside = [file.removeprefix(f"{ROOT}/") for file in files if file.startswith(f"{ROOT}/")]
+    if any(
+        file.startswith(tuple(f"{each}/" for each in _PRODUCT)) and file != _CONNECTION for file in inside
+    ):
+        return None
+    return str(error.args[-1])
 
 
 def _main() -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from producer.errors import SourceRefusedError
 from producer.sources.binlog.assembly import TransactionBuffer
 from producer.sources.binlog.binlog_log import BinlogLog
-from producer.sources.binlog.prepared_xa import RecoveredXa
+from producer.sources.binlog.prepared_xa import PreparedXaTransactions, RecoveredXa
 from producer.sources.binlog.unlogged_xa import require_logged_xa
 from producer.sources.binlog.xa_recover import format_xid, list_recovered
 from producer.sources.changes import PreparedTransaction, select_oldest_places
@@ -109,6 +109,23 @@ def test_user_without_the_right_compares_nothing() -> None:
     session = Session(pymysql.err.OperationalError(2013, "lost"))
     with pytest.raises(pymysql.MySQLError):
         list_recovered(session)
+
+
+@pytest.mark.parametrize(
+    ("version", "in_order"),
+    [("10.4.34", True), ("10.5.0", False), ("10.5.22", False), ("10.5.23", True), ("11.4.5", True)],
+)
+def test_commit_stops_its_tables_on_a_server_that_logs_it_out_of_order(version: str, in_order: bool) -> None:
+    ordered = MARIADB_FLAVOUR.logs_xa_in_order(f"{version}-MariaDB")
+    assert ordered is in_order
+    open_ = {"X61,X,1": PreparedTransaction((CAPTURED, OTHER), PLACE)}
+    xa = PreparedXaTransactions(open_, in_order=ordered)
+    commit = xa.commit_prepared("X61,X,1", lambda *name: name == CAPTURED)
+    assert (commit.place == PLACE) is in_order
+    if not in_order:
+        assert commit.stop is not None
+        assert commit.stop.tables == {CAPTURED}
+        assert "MDEV-26652" in str(commit.stop)
 
 
 class OldMariaDB:

@@ -64,6 +64,7 @@ class BinlogFlavour:
     that list the servers that this one replicates, the newest name first. `xa_recover`: lists the XA
     transactions that are prepared, with XIDs that are bytes or hexadecimal. `logs_xa_at_commit`: whether a
     server of this VERSION() logs the rows of an XA transaction at its COMMIT, not at its PREPARE.
+    `logs_xa_in_order`: whether it logs XA COMMITs in the order in which it executes them.
 
     The user. `rights`: the names of the rights that it needs. `grants`: returns the lines of SHOW
     GRANTS, active roles included.
@@ -89,6 +90,7 @@ class BinlogFlavour:
     replicates_from: tuple[str, ...]
     xa_recover: str
     logs_xa_at_commit: Callable[[str], bool]
+    logs_xa_in_order: Callable[[str], bool]
     rights: Rights
     grants: Callable[[RunQuery], list[str]]
 

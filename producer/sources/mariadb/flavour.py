@@ -23,6 +23,8 @@ from schemas.wire.position import LogPoint, parse_binlog_file_number
 
 _LOG_STATUS = "SHOW MASTER STATUS"
 _XA_LOGGED_AT_PREPARE = (10, 5)
+_XA_ORDERED = (10, 5, 23)
+"""The first version of 10.5 on which a test with two contending sessions has shown the order."""
 _VIRTUAL_LOGGED = (10, 5)
 """10.2.11 logs NULL for a VIRTUAL column without an index; 10.5.23 does not."""
 
@@ -100,6 +102,7 @@ MARIADB_FLAVOUR = BinlogFlavour(
     replicates_from=("SHOW ALL SLAVES STATUS",),
     xa_recover="XA RECOVER",
     logs_xa_at_commit=lambda version: parse_server_version(version) < _XA_LOGGED_AT_PREPARE,
+    logs_xa_in_order=lambda version: not _XA_LOGGED_AT_PREPARE <= parse_server_version(version) < _XA_ORDERED,
     rights=Rights(
         status="BINLOG MONITOR",
         gives_status=frozenset({"REPLICATION CLIENT", "BINLOG MONITOR", "SUPER"}),

@@ -148,6 +148,7 @@ MYSQL_FLAVOUR = BinlogFlavour(
     replicates_from=("SHOW REPLICA STATUS", "SHOW SLAVE STATUS"),
     xa_recover="XA RECOVER CONVERT XID",
     logs_xa_at_commit=lambda _version: False,
+    logs_xa_in_order=lambda _version: True,
     rights=Rights(
         status="REPLICATION CLIENT",
         gives_status=frozenset({"REPLICATION CLIENT", "SUPER"}),
