@@ -53,8 +53,8 @@ class GivenServer(MySQLFamily):
                 "the tests create and drop databases and users, and change settings: use a server for tests, "
                 f"and a user whose name begins with rowlock_test, not {match['user']}"
             )
-        super().__init__(port=int(match["port"]))
         self.kind = kind  # type: ignore[misc]
+        super().__init__(port=int(match["port"]))
         self.user, self.password, self.host = match["user"], match["password"], match["host"]
         self.home: Any = SimpleNamespace(data=Path("/nowhere"), folder=Path("/nowhere"))
         self.process: Any = SimpleNamespace(resume=lambda: None)
@@ -109,7 +109,7 @@ def _main() -> None:
     try:
         if not any(make_given_server(kind) for kind in ("MySQL", "MariaDB")):
             raise ValueError("name a server: DSN=user:password@host:port, or VERSION=mysql-8.0.31")
-    except ValueError as error:
+    except (ValueError, pymysql.MySQLError) as error:
         raise SystemExit(str(error)) from error
 
 
