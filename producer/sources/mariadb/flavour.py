@@ -70,6 +70,12 @@ def is_stored_unusually(column: CatalogColumn) -> bool:
     return "mariadb-5.3" in comment[0].lower() and bool(column.fsp)
 
 
+def _is_before(version: str, numbers: tuple[int, ...]) -> bool:
+    """Return whether a VERSION() is before `numbers`; a text without a version is not."""
+    found = parse_server_version(version)
+    return bool(found) and found < numbers
+
+
 def _has_gtids(_query: RunQuery, captured: str | None, now: str | None) -> bool:
     return has_reached_gtids(captured, now)
 
@@ -83,7 +89,7 @@ MARIADB_FLAVOUR = BinlogFlavour(
     is_of=lambda version: "mariadb" in version.lower(),
     log_status=(_LOG_STATUS,),
     table_map=TableMapForm(make_metadata_parsers(t.CHARACTER | {t.GEOMETRY}), hidden_hashes=True),
-    logs_virtual=lambda version: parse_server_version(version) >= _VIRTUAL_LOGGED,
+    logs_virtual=lambda version: not _is_before(version, _VIRTUAL_LOGGED),
     stored_otherwise=is_stored_unusually,
     runs_ahead=False,  # queries about a table wait for running statements on it
     delivered=lambda: None,
@@ -101,7 +107,7 @@ MARIADB_FLAVOUR = BinlogFlavour(
     has_gtids=_has_gtids,
     replicates_from=("SHOW ALL SLAVES STATUS",),
     xa_recover="XA RECOVER",
-    logs_xa_at_commit=lambda version: parse_server_version(version) < _XA_LOGGED_AT_PREPARE,
+    logs_xa_at_commit=lambda version: _is_before(version, _XA_LOGGED_AT_PREPARE),
     logs_xa_in_order=lambda version: not _XA_LOGGED_AT_PREPARE <= parse_server_version(version) < _XA_ORDERED,
     rights=Rights(
         status="BINLOG MONITOR",
