@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all test-slow test-sim test-mutants test-generated test-oracle test-upgrade test-spark-versions lint docs bench release clean
+.PHONY: help venv demo test test-all test-slow test-sim test-mutants test-generated test-oracle test-mysql test-mariadb test-upgrade test-spark-versions lint docs bench release clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -69,6 +69,20 @@ test-oracle: $(STAMP) ## the tests of Oracle on a server of yours (DSN=rowlock_t
 	@ROWLOCK_ORACLE_DSN="$(DSN)" $(BIN)/python -m pytest tests/integration/test_oracle_target.py \
 	  tests/integration/test_oracle_real_source.py tests/integration/test_oracle_real_points.py \
 	  "tests/integration/test_oracle_values.py::test_each_value_is_held_or_refused[oracle]" $(ARGS)
+
+# The suites of sources and targets, and what both rely on: definitions, values, rights.
+GIVEN = tests/integration/test_sources.py tests/integration/test_capture_*.py tests/integration/test_definition_proof.py \
+  tests/integration/test_decoder_servers.py tests/integration/test_decoder_charsets.py tests/integration/test_logged_metadata.py \
+  tests/integration/test_logged_statements.py tests/integration/test_snapshot_reader.py tests/integration/test_schemas_*.py \
+  tests/integration/test_source_rights.py tests/integration/test_table_lives.py tests/integration/test_targets_*.py
+
+test-mysql: $(STAMP) ## the tests of sources and targets on a MySQL of yours (DSN=rowlock_test:password@host:port), or on VERSION=mysql-8.0.31
+	@ROWLOCK_MYSQL_DSN="$(DSN)" ROWLOCK_MYSQL_VERSION="$(VERSION)" $(BIN)/python -m tests.servers.given_server
+	@ROWLOCK_MYSQL_DSN="$(DSN)" ROWLOCK_MYSQL_VERSION="$(VERSION)" $(BIN)/python -m pytest -n $(if $(DSN),0,2) --server mysql $(GIVEN) $(ARGS)
+
+test-mariadb: $(STAMP) ## the same on a MariaDB of yours, or on VERSION=mariadb-10.1.23
+	@ROWLOCK_MARIADB_DSN="$(DSN)" ROWLOCK_MARIADB_VERSION="$(VERSION)" $(BIN)/python -m tests.servers.given_server
+	@ROWLOCK_MARIADB_DSN="$(DSN)" ROWLOCK_MARIADB_VERSION="$(VERSION)" $(BIN)/python -m pytest -n $(if $(DSN),0,2) --server mariadb $(GIVEN) $(ARGS)
 
 lint: $(STAMP) ## ruff, mypy, and the layers of imports
 	@$(BIN)/ruff check .

@@ -10,23 +10,27 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import NoReturn, TypeVar
 
 import pytest
 
+from deploy.embedded.mariadb import MySQLFamily
 from deploy.embedded.services import EmbeddedError, Kafka, MariaDB, MySQL, PostgreSQL, Service
 from tests.kits.families import family, send
 from tests.real_oracle import RealOracle, dsn
+from tests.servers.debian_mariadb import NewMariaDB
+from tests.servers.given_server import explain_unknown_statement, make_given_server
 from tests.servers.h2_server import OracleOnH2
-from tests.servers.new_mariadb import NewMariaDB
-from tests.servers.old_mariadb import OldMariaDB
+from tests.servers.versions import VERSIONS
 from tests.stands.oracle_on_h2 import make_database
 
 S = TypeVar("S", bound=Service)
 _started: list[Service] = []
 #: The fixtures that start them.
-SERVICES = frozenset({"kafka", "mariadb", "mariadb2", "mysql", "new_mariadb", "postgres", "oracle"})
+SERVICES = frozenset(
+    {"kafka", "mariadb", "mariadb2", "mysql", "new_mariadb", "postgres", "oracle", "version"}
+)
 #: The markers of tests on services (conftest gives them by folder).
 _MARKERS = ("integration", "faults", "upgrade")
 #: How the reason begins for which a test is skipped that needs one.
@@ -52,11 +56,24 @@ def without_mysql(reason: str) -> NoReturn:
     pytest.skip(f"{NO_MYSQL}{reason}")
 
 
-def without_old_mariadb(reason: str) -> NoReturn:
-    """Skip a test for want of an old MariaDB; where one is required (`.ci/run`), fail it."""
-    if os.environ.get("ROWLOCK_REQUIRE_OLD_MARIADB"):
-        pytest.fail(f"no old MariaDB here: {reason} (ROWLOCK_REQUIRE_OLD_MARIADB is set)", pytrace=False)
-    pytest.skip(f"no old MariaDB here: {reason}")
+def without_version(reason: str) -> NoReturn:
+    """Skip a test for want of a version of a server; where they are required (`.ci/run`), fail it."""
+    if os.environ.get("ROWLOCK_REQUIRE_OLD_SERVERS"):
+        pytest.fail(f"no such server here: {reason} (ROWLOCK_REQUIRE_OLD_SERVERS is set)", pytrace=False)
+    pytest.skip(f"no such server here: {reason}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Skip a test with a statement that the server of the environment does not know."""
+    report = yield
+    unknown = explain_unknown_statement(call.excinfo.value if call.excinfo else None)
+    if report.failed and unknown is not None:
+        report.outcome = "skipped"
+        report.longrepr = (str(item.path), 0, f"Skipped: the server does not know a statement: {unknown}")
+    return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -79,9 +96,10 @@ def kafka() -> Iterator[Kafka]:
 
 
 @pytest.fixture(scope="session")
-def mariadb() -> Iterator[MariaDB]:
-    """A MariaDB with a row binlog; its commits do not wait for the disk."""
-    yield from _shared(MariaDB(durable=False))
+def mariadb() -> Iterator[MySQLFamily]:
+    """A MariaDB with a row binlog; its commits do not wait for the disk. Or the one that the environment
+    names (tests.servers.given_server)."""
+    yield from _shared(make_given_server("MariaDB") or MariaDB(durable=False))
 
 
 @pytest.fixture(scope="session")
@@ -91,9 +109,12 @@ def mariadb2() -> Iterator[MariaDB]:
 
 
 @pytest.fixture(scope="session")
-def mysql() -> Iterator[MySQL]:
+def mysql() -> Iterator[MySQLFamily]:
     """A real MySQL 9 with GTIDs; where it cannot be had the test is skipped (ROWLOCK_REQUIRE_MYSQL=1: it
-    fails)."""
+    fails). Or the one that the environment names (tests.servers.given_server)."""
+    if (given := make_given_server("MySQL")) is not None:
+        yield from _shared(given)
+        return
     try:
         MySQL.fetch()
     except EmbeddedError as error:
@@ -114,16 +135,21 @@ def new_mariadb() -> Iterator[NewMariaDB]:
     yield from _shared(NewMariaDB(durable=False))
 
 
-@pytest.fixture(scope="module")
-def old_mariadb(request: pytest.FixtureRequest) -> Iterator[OldMariaDB]:
-    """A MariaDB of the version that the parameter names; where it does not start the test is skipped (see
-    without_old_mariadb)."""
+def run_version(name: str) -> Iterator[MySQLFamily]:
+    """Run a server of its own: "mysql" and "mariadb" are the newest, others those of tests.servers.versions.
+    Where it cannot be had the test is skipped (ROWLOCK_REQUIRE_OLD_SERVERS=1: it fails)."""
     try:
-        service = OldMariaDB(request.param)
+        service = {"mysql": MySQL, "mariadb": MariaDB, **VERSIONS}[name]()
         service.start()
     except EmbeddedError as error:
-        without_old_mariadb(error.seen)
+        without_version(error.seen)
     yield from _shared(service)
+
+
+@pytest.fixture(scope="module")
+def version(request: pytest.FixtureRequest) -> Iterator[MySQLFamily]:
+    """A server of the version that the parameter names (see run_version)."""
+    yield from run_version(request.param)
 
 
 @pytest.fixture(scope="session")

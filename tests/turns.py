@@ -139,6 +139,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="all",
         help="few: one case of each test on services and a sample of the others, and no test that takes long",
     )
+    parser.addoption(
+        "--server",
+        choices=("mysql", "mariadb"),
+        help="only cases on this server (`make test-mysql`, `make test-mariadb`)",
+    )
 
 
 @pytest.hookimpl(trylast=True)
@@ -149,7 +154,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item.nodeid in chosen]
 
 
+def _is_on(item: pytest.Item, server: str) -> bool:
+    """Return whether a case uses the fixture `server`, of its own or by the name in a parameter."""
+    case = getattr(item, "callspec", None)
+    named = [] if case is None else [each for each in case.params.values() if isinstance(each, str)]
+    others = {"mysql", "mariadb", "postgres"} - {server}
+    used = {*getattr(item, "fixturenames", ()), *named}
+    return server in used and not others & used
+
+
 def _chosen(config: pytest.Config, items: list[pytest.Item]) -> set[str]:
+    if (server := config.getoption("--server")) is not None:
+        return {item.nodeid for item in items if _is_on(item, server)}
     slow = [item.nodeid for item in items if item.get_closest_marker("slow")]
     upgrades = [item.nodeid for item in items if item.get_closest_marker("upgrade")]
     others = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pymysql
 from pymysql.connections import Connection
@@ -25,6 +25,10 @@ class MySQLFamily(Service):
 
     user = "root"
     password = ""
+    log_status: ClassVar[str] = "SHOW MASTER STATUS"
+    """The statement that shows where the binlog ends."""
+    has_row_metadata: bool = True
+    """Whether the version can log names of columns."""
 
     def __init__(
         self,
@@ -92,7 +96,7 @@ class MySQLFamily(Service):
             "--log-bin=binlog",
             "--binlog-format=ROW",
             "--binlog-row-image=FULL",
-            "--binlog-row-metadata=FULL",
+            *(["--binlog-row-metadata=FULL"] if self.has_row_metadata else []),
             "--character-set-server=utf8mb4",
             "--innodb-buffer-pool-size=64M",
             f"--innodb-flush-log-at-trx-commit={1 if self.durable else 2}",

@@ -24,6 +24,7 @@ class MySQL(MySQLFamily):
     """MySQL 9; runs as the user nobody inside a chroot, so its home is always a folder in there."""
 
     kind = "MySQL"
+    log_status = "SHOW BINARY LOG STATUS"
 
     def __init__(
         self,

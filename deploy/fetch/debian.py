@@ -1,4 +1,4 @@
-"""Servers from Debian unstable, each in a root file system of its own.
+"""Servers from Debian's suites, each in a root file system of its own.
 
 They are published nowhere that pip or Ivy could fetch them from, so they are installed with debootstrap: only
 as root, on a machine with apt settings for a Debian mirror. The mirror is taken from these.
@@ -31,13 +31,13 @@ def explain_no_debian_root(server: str, root: str) -> str | None:
     return None if _find_mirror() else f"{server} needs a Debian mirror in apt's settings, and there is none"
 
 
-def install_debian_root(staging: Path, server: str, packages: str, size: int) -> None:
+def install_debian_root(staging: Path, server: str, packages: str, size: int, suite: str = "sid") -> None:
     """Install packages (names with commas) into a new root file system of `size` bytes."""
     command = [
         "debootstrap",
         "--variant=minbase",
         f"--include={packages}",
-        "sid",
+        suite,
         str(staging),
         _find_mirror(),
     ]

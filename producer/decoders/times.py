@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from producer.binlog_format import types as t
+from producer.binlog_format.errors import UndecodableRow
 from producer.binlog_format.row_events import ColumnMap
 from producer.decoders import scalars
 from producer.decoders.fragments import (
@@ -14,6 +15,19 @@ from producer.decoders.fragments import (
     render_json_string,
 )
 from schemas.table.model import ColumnType
+
+
+def _refuse_old_fraction(logged: ColumnMap, old: int, column: ColumnType) -> None:
+    """Raise UndecodableRow for a fraction in the form of MariaDB before 10.1: the log does not show its
+    length.
+    """
+    if logged.type == old and column.fsp:
+        raise UndecodableRow(
+            f"{column.kind.value}({column.fsp}) is logged in the form of before MariaDB 10.1 "
+            "(mysql56_temporal_format)",
+            "set mysql56_temporal_format = ON and ALTER TABLE … MODIFY the column to its own type (or "
+            "exclude the table)",
+        )
 
 
 def build_date_format(_i: int, logged: ColumnMap, _column: ColumnType) -> ColumnFormat | None:
@@ -43,6 +57,7 @@ _FRACTION_NAMES = {"D1": scalars.D1, "D2": scalars.D2, "D3": scalars.D3}
 
 
 def build_datetime_format(_i: int, logged: ColumnMap, column: ColumnType) -> ColumnFormat | None:
+    _refuse_old_fraction(logged, t.DATETIME, column)
     if logged.type == t.DATETIME and not column.fsp:
         names = {"OLD_DATETIME": scalars.OLD_DATETIME}
         return FixedFormat(
@@ -72,6 +87,7 @@ def build_datetime_format(_i: int, logged: ColumnMap, column: ColumnType) -> Col
 
 
 def build_timestamp_format(_i: int, logged: ColumnMap, column: ColumnType) -> ColumnFormat | None:
+    _refuse_old_fraction(logged, t.TIMESTAMP, column)
     if logged.type == t.TIMESTAMP and not column.fsp:
         parts: tuple[StructPart, ...] = (("<", "I"),)
     elif logged.type == t.TIMESTAMP2 and logged.metadata == column.fsp:
@@ -95,6 +111,7 @@ def build_timestamp_format(_i: int, logged: ColumnMap, column: ColumnType) -> Co
 
 
 def build_time_format(_i: int, logged: ColumnMap, column: ColumnType) -> ColumnFormat | None:
+    _refuse_old_fraction(logged, t.TIME, column)
     if logged.type == t.TIME and not column.fsp:
         names = {"OLD_TIME": scalars.OLD_TIME}
         return FixedFormat(

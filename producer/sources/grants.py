@@ -41,7 +41,8 @@ class Rights(NamedTuple):
     """A server's names of rights.
 
     `status`: the right to read where the log ends; any of `gives_status` suffices. `sources`: the right to
-    see which servers this one replicates. `routines`: the right to see the bodies of stored routines;
+    see which servers this one replicates. `before`: what gave both before the server had rights of these
+    names. `routines`: the right to see the bodies of stored routines;
     SELECT on `routines_table` suffices as well, and SELECT on everything. `routines_before`: what to grant
     on a server of a version without the right `routines`. `foreign_keys`: any of them on a table shows its
     foreign keys.
@@ -50,10 +51,18 @@ class Rights(NamedTuple):
     status: str
     gives_status: frozenset[str]
     sources: str
+    before: str
     routines: str
     routines_table: tuple[str, str] | None
     routines_before: str
     foreign_keys: frozenset[str]
+
+    def select_known(self, privileges: Collection[str]) -> Rights:
+        """Return the names that a server knows. `privileges`: those of its GRANT, in upper case."""
+        status, sources = (
+            name if name in privileges else self.before for name in (self.status, self.sources)
+        )
+        return self._replace(status=status, sources=sources)
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import pymysql
 
 from producer.errors import SourceRefusedError
 from producer.sources.changes import LogFile
+from producer.sources.grants import Rights
 from producer.sources.source_session import SourceSession
 from schemas.io.mysql_catalog import read_charset_ids
 from schemas.wire.records import Identity, StoredPosition
@@ -152,6 +154,16 @@ class ServerState:
     def read_privileges(self) -> frozenset[str]:
         """Return the names of all privileges that the server's GRANT knows, in upper case."""
         return frozenset(row["Privilege"].upper() for row in self._session.run_query("SHOW PRIVILEGES"))
+
+    @cached_property
+    def version(self) -> str:
+        """The server's VERSION()."""
+        return str(self._session.run_query("SELECT VERSION() AS version")[0]["version"])
+
+    @cached_property
+    def rights(self) -> Rights:
+        """The names of the rights that capture needs, as this server knows them."""
+        return self._flavour.rights.select_known(self.read_privileges())
 
     def _log_status(self) -> list[dict[str, Any]]:
         return self._session.run_first_known(self._flavour.log_status)

@@ -39,12 +39,16 @@ def refuse_table(name: TableName, problem: Problem) -> ExaminedTable:
 
 
 def judge_catalog_table(
-    name: TableName, entry: CatalogEntry, stored_otherwise: Callable[[CatalogColumn], bool]
+    name: TableName,
+    entry: CatalogEntry,
+    stored_otherwise: Callable[[CatalogColumn], bool],
+    *,
+    logs_virtual: bool = True,
 ) -> ExaminedTable:
     """Return whether a table can be captured, judged by its own definition. Pure.
 
     `stored_otherwise`: returns whether the log stores a column's values in a form that its type does not
-    show.
+    show. `logs_virtual`: whether the log has the values of VIRTUAL columns.
     """
     place = f"table {name[0]}.{name[1]}"
     if isinstance(entry.table, TableNotFoundError):
@@ -67,6 +71,16 @@ def judge_catalog_table(
             Problem(
                 f"{place}: {shown}: these have a form of their own in the binlog, which is not supported",
                 "ALTER TABLE … MODIFY them to the plain type, or exclude the table",
+            ),
+        )
+    virtual = [column.name for column in entry.columns if "virtual" in column.extra.lower()]
+    if virtual and not logs_virtual:
+        return refuse_table(
+            name,
+            Problem(
+                f"{place}: {', '.join(virtual)}: the log of this version of the server has NULL instead of "
+                "the values of VIRTUAL columns",
+                "make them PERSISTENT, or exclude the table",
             ),
         )
     if (undecodable := explain_undecodable_columns(entry.table)) is not None:

@@ -22,6 +22,7 @@ class TableCatalog:
 
     def __init__(self, session: SourceSession, server: ServerState) -> None:
         self._session = session
+        self._server = server
         self.cascades = ForeignKeyActions(session, server)
 
     @cached_property
@@ -39,8 +40,10 @@ class TableCatalog:
         """Return the definition of each table and whether it can be captured, with a handful of queries
         for all.
         """
+        flavour = self._session.flavour
+        logs_virtual = flavour.logs_virtual(self._server.version)
         found = {
-            name: judge_catalog_table(name, entry, self._session.flavour.stored_otherwise)
+            name: judge_catalog_table(name, entry, flavour.stored_otherwise, logs_virtual=logs_virtual)
             for name, entry in read_tables(self._session.connection, names).items()
         }
         for name in self.cascades.list_child_tables(found):

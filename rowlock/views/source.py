@@ -116,8 +116,11 @@ def _build_log_grant(source: SourceConfig, conn: Connection[Any]) -> str:
     with conn.cursor() as cursor:
         cursor.execute("SELECT CURRENT_USER()")
         [(account,)] = cursor.fetchall()
+        cursor.execute("SHOW PRIVILEGES")
+        known = {str(row[0]).upper() for row in cursor.fetchall()}
     user, _, host = str(account).rpartition("@")
-    return f"GRANT {get_flavour(source).rights.status} ON *.* TO {format_account(user, host)};"
+    right = get_flavour(source).rights.select_known(known).status
+    return f"GRANT {right} ON *.* TO {format_account(user, host)};"
 
 
 class RetainedLog(NamedTuple):

@@ -1,7 +1,7 @@
 """Table definitions of MySQL and MariaDB, read from information_schema into the neutral model.
 
 Capture reads a table when it first sees it and at each DDL barrier; `check` reads what it checks. This
-module only reads. The differences between the two servers are in `_Flavour`.
+module only reads. The differences between servers are in `CatalogForm` (schemas.io.catalog_form).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -20,10 +19,10 @@ from schemas.errors import (
     TableNotFoundError,
     UnsupportedTypeError,
 )
+from schemas.io.catalog_form import READ_FORM, CatalogForm, build_catalog_form
 from schemas.io.mysql_columns import CatalogColumn, build_column
 from schemas.io.uuid_order import COMPARES_AS_STORED, build_uuid_key_error, has_uuid_key
 from schemas.problems import Problem
-from schemas.table.collations import own_name
 from schemas.table.keys import choose_key, require_comparable_keys
 from schemas.table.model import IndexPart, Table, TextOf, UniqueIndex
 from schemas.table.names import NameRules
@@ -36,34 +35,12 @@ SYSTEM_SCHEMAS = frozenset({"mysql", "information_schema", "performance_schema",
 _REPLICATED = ("BASE TABLE", "SYSTEM VERSIONED")
 
 
-@dataclass(frozen=True)
-class _Flavour:
-    """The differences between the catalogs of MySQL and MariaDB.
-
-    They concern an expression column for indexes, srs_id, defaults as SQL literals, and collation
-    names. `own_name`: returns the server's meaning of a collation's name.
-    """
-
-    expression: str
-    srs_id: str
-    quoted_defaults: bool
-    collation_name: str
-    own_name: Callable[[str], str]
-
-
-_MYSQL = _Flavour(
-    "expression", "srs_id", quoted_defaults=False, collation_name="collation_name", own_name=str
-)
-_MARIADB = _Flavour(
-    "NULL", "NULL", quoted_defaults=True, collation_name="full_collation_name", own_name=own_name
-)
-
 # All of them for tables given by schema and name, so that the servers open no other table's definition.
 _WHICH = "table_schema IN %s AND table_name IN %s"
 _COLUMNS = """
 SELECT table_schema, table_name, column_name, column_default, is_nullable, data_type, column_type,
        character_maximum_length, character_octet_length, numeric_precision, numeric_scale, datetime_precision,
-       character_set_name, collation_name, extra, {srs_id}, generation_expression
+       character_set_name, collation_name, extra, {srs_id}, {expression}
 FROM information_schema.columns WHERE {which} ORDER BY table_schema, table_name, ordinal_position"""
 _INDEXES = """
 SELECT table_schema, table_name, index_name, column_name, sub_part, {expression}
@@ -104,17 +81,17 @@ def read_table(conn: Connection[Any], db: str, name: str) -> Table:
 
 
 def read_tables(conn: Connection[Any], names: Iterable[TableName]) -> dict[TableName, CatalogEntry]:
-    """Read definitions in bulk, by four queries for a thousand tables.
+    """Read definitions in bulk, by a handful of queries for a thousand tables.
 
     Errors of a table: TableNotFoundError, NoKeyError, ExpressionIndexError, UnsupportedTypeError. A DDL
     between the queries can mix two definitions; a caller that depends on one must prove that none
     happened (producer/definitions).
     """
-    flavour, distinct = _detect_flavour(conn), list(dict.fromkeys(names))
+    form, distinct = _read_form(conn), list(dict.fromkeys(names))
     same = read_name_rules(conn).normalize_table
     found: dict[TableName, CatalogEntry] = {}
     for at in range(0, len(distinct), _AT_ONCE):
-        found |= _read_entries(conn, flavour, distinct[at : at + _AT_ONCE], same)
+        found |= _read_entries(conn, form, distinct[at : at + _AT_ONCE], same)
     return found | _refuse_unordered_keys(conn, found)
 
 
@@ -141,7 +118,7 @@ def read_name_rules(conn: Connection[Any]) -> NameRules:
 
 def _read_entries(
     conn: Connection[Any],
-    flavour: _Flavour,
+    form: CatalogForm,
     names: Sequence[TableName],
     same: Callable[[TableName], TableName],
 ) -> dict[TableName, CatalogEntry]:
@@ -151,21 +128,22 @@ def _read_entries(
     views that compare without case.
     """
     which = tuple({db for db, _ in names}), tuple({name for _, name in names})
+    ask_columns = _COLUMNS.format(srs_id=form.srs_id, expression=form.generation_expression, which=_WHICH)
     columns: dict[TableName, list[CatalogColumn]] = defaultdict(list)
-    for db, name, *row in _fetch_rows(conn, _COLUMNS.format(srs_id=flavour.srs_id, which=_WHICH), *which):
+    for db, name, *row in _fetch_rows(conn, ask_columns, *which):
         shown_as = CatalogColumn(*row)
         if shown_as.collation:
-            shown_as = shown_as._replace(collation=flavour.own_name(shown_as.collation))
+            shown_as = shown_as._replace(collation=form.own_name(shown_as.collation))
         columns[same((db, name))].append(shown_as)
     indexes: dict[TableName, list[tuple[Any, ...]]] = defaultdict(list)
     for db, name, *row in _fetch_rows(
-        conn, _INDEXES.format(expression=flavour.expression, which=_WHICH), *which
+        conn, _INDEXES.format(expression=form.index_expression, which=_WHICH), *which
     ):
         indexes[same((db, name))].append(tuple(row))
-    tables = _fetch_rows(conn, _TABLES.format(collation_name=flavour.collation_name, which=_WHICH), *which)
+    tables = _fetch_rows(conn, _TABLES.format(collation_name=form.collation_name, which=_WHICH), *which)
     shown = {same((row[0], row[1])): row for row in tables}
     return {
-        name: _build_entry((*name, *shown[key][2:]), columns[key], indexes[key], flavour)
+        name: _build_entry((*name, *shown[key][2:]), columns[key], indexes[key], form)
         if (key := same(name)) in shown
         else CatalogEntry(TableNotFoundError.from_problem(describe_missing_table(name)))
         for name in names
@@ -176,14 +154,14 @@ def _build_entry(
     shown: tuple[Any, ...],
     columns: Sequence[CatalogColumn],
     indexes: Iterable[tuple[Any, ...]],
-    flavour: _Flavour,
+    form: CatalogForm,
 ) -> CatalogEntry:
     db, name, table_type, charset, collation, engine, transactions = shown
     try:
-        table = _build_table((db, name), table_type, columns, indexes, flavour)
+        table = _build_table((db, name), table_type, columns, indexes, form)
     except SchemaError as error:
         return CatalogEntry(error)
-    own = flavour.own_name(collation) if collation else collation
+    own = form.own_name(collation) if collation else collation
     table = msgspec.structs.replace(table, charset=charset, collation=own)
     return CatalogEntry(table, tuple(columns), None if transactions == "YES" else engine)
 
@@ -193,7 +171,7 @@ def _build_table(
     table_type: str,
     columns: Sequence[CatalogColumn],
     indexes: Iterable[tuple[Any, ...]],
-    flavour: _Flavour,
+    form: CatalogForm,
 ) -> Table:
     place = f"{name[0]}.{name[1]}"
     if table_type != "BASE TABLE":
@@ -202,7 +180,7 @@ def _build_table(
         )
     if not columns:  # it was dropped between the queries
         raise TableNotFoundError.from_problem(describe_missing_table(name))
-    found = tuple(build_column(row, quoted_defaults=flavour.quoted_defaults) for row in columns)
+    found = tuple(build_column(row, form) for row in columns)
     unique = _build_indexes(indexes, place)
     key = choose_key(found, unique, place)
     rest = tuple(index for index in unique if index is not key)
@@ -245,9 +223,9 @@ def read_collations(conn: Connection[Any]) -> frozenset[str]:
     """Return the full names of all collations of the server, without aliases (for
     schemas.table.collations).
     """
-    flavour = _detect_flavour(conn)
-    query = f"SELECT {flavour.collation_name} FROM information_schema.collation_character_set_applicability"
-    return frozenset(name for (name,) in _fetch_rows(conn, query) if flavour.own_name(name) == name)
+    form = _read_form(conn)
+    query = f"SELECT {form.collation_name} FROM information_schema.collation_character_set_applicability"
+    return frozenset(name for (name,) in _fetch_rows(conn, query) if form.own_name(name) == name)
 
 
 def read_text_types(conn: Connection[Any]) -> frozenset[TextOf]:
@@ -274,13 +252,14 @@ def read_charset_ids(conn: Connection[Any]) -> dict[int, str]:
     """Return collation id → character set, for all collations of the server; TABLE_MAP events of the
     log contain the ids.
     """
-    view = "collations" if _detect_flavour(conn) is _MYSQL else "collation_character_set_applicability"
+    view = _read_form(conn).charset_ids
     rows = _fetch_rows(conn, f"SELECT id, character_set_name FROM information_schema.{view}")
     return {int(number): charset for number, charset in rows if number is not None}
 
 
-def _detect_flavour(conn: Connection[Any]) -> _Flavour:
-    return _MARIADB if "MariaDB" in _fetch_rows(conn, "SELECT VERSION()")[0][0] else _MYSQL
+def _read_form(conn: Connection[Any]) -> CatalogForm:
+    [(version, shown)] = _fetch_rows(conn, READ_FORM)
+    return build_catalog_form(version, (shown or "").split(","))
 
 
 def _fetch_rows(

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from schemas.errors import UnsupportedTypeError
+from schemas.io.catalog_form import CatalogForm
 from schemas.table.model import NUMBERED, Column, ColumnType, Kind, TextOf, convert_labels_to_numbers
 from schemas.table.text_types import normalize_text
 from schemas.table.typemap import MYSQL_CATALOG
@@ -34,17 +35,24 @@ class CatalogColumn(NamedTuple):
     expression: str | None = None
 
 
-def build_column(row: CatalogColumn, *, quoted_defaults: bool) -> Column:
-    """Return the neutral column. Raises UnsupportedTypeError.
+#: What MariaDB before 10.2 shows of a generated column.
+_GENERATED_BEFORE_10_2 = frozenset({"virtual", "persistent"})
 
-    `quoted_defaults`: the server shows defaults as SQL literals.
-    """
-    extra = row.extra.lower()
+
+def build_column(row: CatalogColumn, form: CatalogForm) -> Column:
+    """Return the neutral column. Raises UnsupportedTypeError. `form`: of the catalog that shows it."""
+    extra, quoted = row.extra.lower(), form.has_quoted_defaults
     type_ = build_column_type(row)
     # For a column of label numbers the default is shown as labels, which are not values of it.
     no_literal = "default_generated" in extra or type_.kind in NUMBERED.values()
-    literal = None if no_literal else _parse_default(row.default, type_, quoted=quoted_defaults)
-    generated = " generated" in extra
+    literal = None if no_literal else _parse_default(row.default, type_, quoted=quoted)
+    generated = " generated" in extra or extra in _GENERATED_BEFORE_10_2
+    if generated and not form.shows_computations:
+        raise UnsupportedTypeError(
+            f"column {row.name} is computed ({row.extra}), and the catalog of this version of the server "
+            "does not show how: a change of its expression would change rows without an entry in the log",
+            "exclude the table",
+        )
     return Column(
         name=row.name,
         type=type_,
@@ -53,7 +61,7 @@ def build_column(row: CatalogColumn, *, quoted_defaults: bool) -> Column:
         auto_increment="auto_increment" in extra,
         generated=generated,
         expression=(row.expression or None) if generated else None,
-        default_expression=_parse_default_expression(row.default, literal, quoted=quoted_defaults),
+        default_expression=_parse_default_expression(row.default, literal, quoted=quoted),
     )
 
 

@@ -15,7 +15,12 @@ from schemas.errors import ServerConnectError, UnsupportedServerError
 from schemas.io.certificates import explain_refused_certificate
 from schemas.io.endpoints import MYSQL_SERVER, explain_wrong_service
 from schemas.io.refused_logins import CORRECT_LOGIN, REFUSED_LOGINS
-from schemas.io.server_errors import explain_mysql_version_refusal, note_read
+from schemas.io.server_errors import (
+    OLDEST_SOURCES,
+    OldestVersions,
+    explain_mysql_version_refusal,
+    note_read,
+)
 
 if TYPE_CHECKING:
     import ssl
@@ -74,8 +79,8 @@ def connect_mysql(
 ) -> Connection[Any]:
     """Open a connection: utf8mb4, MYSQL_SESSION_SQL, affected rows = rows found (CLIENT.FOUND_ROWS).
 
-    `options` go to pymysql.connect (read_timeout, ssl, …). Raises ServerConnectError with the remedy, which
-    names the place of a refused `password` of the configuration.
+    `options` go to open_connection (oldest, and those of pymysql.connect: read_timeout, ssl, …). Raises
+    ServerConnectError with the remedy, which names the place of a refused `password` of the configuration.
     """
     import pymysql
     from pymysql.constants import CLIENT
@@ -96,11 +101,12 @@ def connect_mysql(
         raise _explain_connect_error(error, user, host, port, password) from error
 
 
-def open_connection(**settings: Any) -> Connection[Any]:
+def open_connection(*, oldest: OldestVersions = OLDEST_SOURCES, **settings: Any) -> Connection[Any]:
     """Call pymysql.connect with `settings`; each answer of the handshake is limited to HANDSHAKE_S, or
     less by `read_timeout`.
 
-    Raises pymysql errors, whatever service answers there, and UnsupportedServerError.
+    `oldest`: earlier servers are refused. Raises pymysql errors, whatever service answers there, and
+    UnsupportedServerError.
     """
     import pymysql
 
@@ -114,7 +120,7 @@ def open_connection(**settings: Any) -> Connection[Any]:
         raise pymysql.err.OperationalError(_LOST, f"the handshake cannot be read: {error}") from error
     made._read_timeout = allowed  # PyMySQL sets it on the socket before each read
     opened: Connection[Any] = made
-    _require_supported(opened)
+    _require_supported(opened, oldest)
     return opened
 
 
@@ -122,18 +128,19 @@ def _is_refused_user(error: Exception) -> bool:
     return bool(error.args) and error.args[0] in REFUSED_USER | _LOCKED_USER
 
 
-def _require_supported(connection: Connection[Any]) -> None:
+def _require_supported(connection: Connection[Any], oldest: OldestVersions) -> None:
     """Close the connection and raise UnsupportedServerError if the server is too old.
 
     A proxy may greet with its own version, so VERSION() decides if the handshake's version is too old.
     """
-    if explain_mysql_version_refusal(str(connection.get_server_info())) is None:  # type: ignore[no-untyped-call]
+    greeting = str(connection.get_server_info())  # type: ignore[no-untyped-call]
+    if explain_mysql_version_refusal(greeting, oldest) is None:
         return
     with connection.cursor() as cursor:
         cursor.execute("SELECT VERSION()")
         found = cursor.fetchone()
     version = next(iter(found.values() if isinstance(found, dict) else found or ("",)))
-    if (refused := explain_mysql_version_refusal(str(version))) is not None:
+    if (refused := explain_mysql_version_refusal(str(version), oldest)) is not None:
         connection.close()
         raise UnsupportedServerError(f"{connection.host}:{connection.port} {refused.what}", refused.remedy)
 

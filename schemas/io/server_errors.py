@@ -9,6 +9,7 @@ are never named, because their texts may contain values.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from schemas.problems import Problem
@@ -115,59 +116,87 @@ class OldestVersion(NamedTuple):
         return f"{self.product} {'.'.join(map(str, self.numbers))}"
 
 
-OLDEST_MYSQL = OldestVersion(
-    "MySQL", (8, 0, 13), "the catalog of earlier versions does not show expressions of unique indexes"
-)
-OLDEST_MARIADB = OldestVersion(
-    "MariaDB", (10, 10), "the catalog of earlier versions does not show full names of collations"
-)
 OLDEST_POSTGRES = OldestVersion(
     "PostgreSQL",
     (12,),
     "the catalog of earlier versions does not show which collations are deterministic",
 )
 
-#: Type in the configuration → product and the series that tests run on (README, "What is supported").
-TESTED_VERSIONS = {
-    "mysql": ("MySQL", (9, 7)),
-    "mariadb": ("MariaDB", (11, 4)),
-    "postgres": ("PostgreSQL", (18,)),
+
+class OldestVersions(NamedTuple):
+    """The oldest supported versions of the servers of MySQL's protocol, on one side."""
+
+    mysql: OldestVersion
+    mariadb: OldestVersion
+
+
+OLDEST_SOURCES = OldestVersions(
+    OldestVersion(
+        "MySQL", (5, 7), "earlier versions cannot wait until a transaction of the log is visible to a SELECT"
+    ),
+    OldestVersion("MariaDB", (10, 1), "earlier versions cannot limit the time of a statement"),
+)
+OLDEST_TARGETS = OldestVersions(
+    OldestVersion("MySQL", (5, 7), "the indexes of earlier versions are too short for rowlock's own tables"),
+    OldestVersion(
+        "MariaDB", (10, 2, 2), "the indexes of earlier versions are too short for rowlock's own tables"
+    ),
+)
+
+
+class TestedVersions(NamedTuple):
+    """The versions of a product that the tests ran on."""
+
+    product: str
+    series: tuple[tuple[int, ...], ...]
+
+
+#: Type in the configuration → the versions that tests run on (README, "What is supported").
+TESTED_SOURCES = {
+    "mysql": TestedVersions("MySQL", ((5, 7), (8, 0), (9, 7))),
+    "mariadb": TestedVersions("MariaDB", ((10, 1), (10, 2), (10, 5), (10, 11), (11, 4), (11, 8))),
+}
+TESTED_TARGETS = {
+    "mysql": TestedVersions("MySQL", ((5, 7), (8, 0), (9, 7))),
+    "mariadb": TestedVersions("MariaDB", ((10, 2), (10, 5), (10, 11), (11, 4), (11, 8))),
+    "postgres": TestedVersions("PostgreSQL", ((18,),)),
 }
 
 #: MariaDB before 11 shows this before its version when a client connects, for replicas of old MySQLs.
 _DISGUISE = "5.5.5-"
 
 
-def explain_mysql_version_refusal(version: str) -> Problem | None:
+def explain_mysql_version_refusal(version: str, oldest: OldestVersions = OLDEST_SOURCES) -> Problem | None:
     """Return why a server of MySQL's protocol is refused, by its VERSION() or handshake (see
     explain_version_refusal).
     """
     shown = version.removeprefix(_DISGUISE)
-    return explain_version_refusal(shown, OLDEST_MARIADB if "mariadb" in shown.lower() else OLDEST_MYSQL)
+    return explain_version_refusal(shown, oldest.mariadb if "mariadb" in shown.lower() else oldest.mysql)
 
 
-def explain_untested_version(kind: str, version: str) -> Problem | None:
+def explain_untested_version(tested: Mapping[str, TestedVersions], kind: str, version: str) -> Problem | None:
     """Return that rowlock was not tested with a server's version; None: it was, or the text contains no
     version.
 
-    `kind`: the type in the configuration.
+    `tested`: TESTED_SOURCES or TESTED_TARGETS. `kind`: the type in the configuration.
     """
-    if kind not in TESTED_VERSIONS:
+    if kind not in tested:
         return None
-    product, tested = TESTED_VERSIONS[kind]
-    numbers = _parse_version(version.removeprefix(_DISGUISE))
-    if not numbers or numbers[: len(tested)] == tested:
+    product, series = tested[kind]
+    numbers = parse_server_version(version)
+    if not numbers or any(numbers[: len(each)] == each for each in series):
         return None
-    shown, expected = (".".join(map(str, each)) for each in (numbers, tested))
-    known = f"{product} {expected}"
+    shown, *expected = (".".join(map(str, each)) for each in (numbers, *series))
+    known = f"{product} {', '.join(expected)}"
     return Problem(
         f"the server is {product} {shown}; rowlock was tested with {known}, not with this version",
         f"no action if your own tests pass (`rowlock verify` compares every row); otherwise use {known}",
     )
 
 
-def _parse_version(version: str) -> tuple[int, ...]:
-    found = re.search(r"\d+(\.\d+)*", version)
+def parse_server_version(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version, at most three; empty if the text contains none."""
+    found = re.search(r"\d+(\.\d+)*", version.removeprefix(_DISGUISE))
     return tuple(map(int, found[0].split(".")[:3])) if found else ()
 
 
@@ -176,7 +205,7 @@ def explain_version_refusal(version: str, oldest: OldestVersion) -> Problem | No
 
     None if it is supported, or if the text contains no version.
     """
-    numbers = _parse_version(version)
+    numbers = parse_server_version(version)
     if numbers >= oldest.numbers[: len(numbers)]:
         return None
     return Problem(

@@ -170,6 +170,10 @@ CASES: dict[str, Case] = {
 def test_a_changed_table_is_one_that_rowlock_would_make(target: Target, name: str) -> None:
     case, fixture = CASES[name], Altered.made(target)
     change = AlterTable(fixture.real, case.steps(fixture.real))
+    if name == "add several" and target.kind == "mysql" and target.version < (8, 0, 31):
+        with pytest.raises(TargetConfigError, match="alter the target table by hand"):
+            fixture.run(change)  # this version takes no expression as a default, which JSON needs
+        return
     fixture.run(change)
     # by its types in the neutral model of the source
     expected = apply_alterations(AlterTable(people(target.schema), case.steps(people(target.schema))))
@@ -235,7 +239,10 @@ USED: dict[str, list[tuple[str, str]]] = {
 
 def test_what_uses_a_column_is_named_with_a_remedy(target: Target) -> None:
     fixture = Altered.made(target, [(1, "a", "de", 1, "n")])
-    for at, (ddl, remedy) in enumerate(USED[target.kind]):
+    uses = USED[target.kind]
+    if target.kind == "mysql" and target.version < (8, 0, 16):  # it has no CHECK
+        uses = [each for each in uses if "CHECK" not in each[0]]
+    for at, (ddl, remedy) in enumerate(uses):
         name = f"people{at}" if at else "people"
         fixture.session.create_table(people(target.schema, name))
         target.sql(ddl.format(t=target.name(name), s=target.schema))

@@ -164,6 +164,8 @@ def test_a_table_with_too_many_columns_of_any_length_is_told_to_have_fewer(targe
 def test_a_change_after_which_no_page_can_hold_a_row_is_refused(target: Target) -> None:
     if target.kind not in MYSQL:
         pytest.skip("it has no such limit of a definition")
+    if target.kind == "mysql" and (8,) <= target.version < (9,):
+        pytest.skip("an ADD COLUMN that is instant does not look at the page")
     altered = Altered.made(target)
     before = altered.real
     chars = ColumnType(kind=Kind.CHAR, length=255, charset="latin1", collation=LATIN)
@@ -179,7 +181,7 @@ def test_unique_indexes_beyond_a_limit_are_left_out_and_reported(target: Target)
     columns = [replace(each, type=text_type(769)) if each.name == "mail" else each for each in table.columns]
     wide = replace(table, columns=(*columns, *ints), unique=(*table.unique, of_columns))
     found = check_table(session, wide)
-    left_out = {"mysql": ["mail", "many"], "mariadb": ["many"]}.get(target.kind, [])
+    left_out = ["many"] if target.has_whole_texts else ["mail", "many"] if target.kind in MYSQL else []
     assert [each.level for each in found] == ["warning"] * len(left_out)
     for name, each in zip(left_out, found, strict=True):
         assert f"unique index {name} (" in each.message
@@ -234,7 +236,7 @@ def test_a_change_beyond_a_limit_is_refused_and_changes_nothing(
     if not computed:
         monkeypatch.setattr(alterer, "refuse_table_limit", lambda *_: None)
         monkeypatch.setattr(alterer, "refuse_index_limit", lambda *_: None)
-    if target.kind == "mariadb" and name != "row":
+    if target.has_whole_texts and name != "row":
         altered.alter(*STEPS[name])  # the index compares hashes
         return
     with pytest.raises(TargetConfigError) as refused:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from deploy.embedded.services import Kafka, MariaDB
+from deploy.embedded.services import Kafka
 from tests.kits.capture import (
     Replay,
     events,
@@ -104,8 +104,7 @@ def copied(kafka: Kafka, db: str) -> bool:
 
 def caught_up(kafka: Kafka, database: Any, db: str) -> bool:
     """The snapshot is over, and the watermark is past the end of the log as it is now."""
-    status = "SHOW MASTER STATUS" if isinstance(database, MariaDB) else "SHOW BINARY LOG STATUS"
-    end = database.execute(status)[0]
+    end = database.execute(database.log_status)[0]
     found = watermarks(kafka.bootstrap, db, "s")
     if not found or found[-1].snapshot_pending:
         return False

@@ -46,8 +46,7 @@ def _caught_up(kafka: Kafka, prefix: str, name: str, database: Any) -> bool:
     found = watermarks(kafka.bootstrap, prefix, name)
     if not found or found[-1].snapshot_pending:
         return False
-    status = "SHOW MASTER STATUS" if isinstance(database, MariaDB) else "SHOW BINARY LOG STATUS"
-    end = database.execute(status)[0]
+    end = database.execute(database.log_status)[0]
     return (found[-1].file, found[-1].position[2]) == (end[0], int(end[1]))
 
 
@@ -365,9 +364,7 @@ def test_the_server_waits_for_a_reader_that_pauses(database: Any, db: str) -> No
     """While a large transaction is published, capture does not read the connection; the server used to give
     up after a minute."""
     database.execute(f"CREATE TABLE {db}.t (id INT PRIMARY KEY AUTO_INCREMENT, x LONGTEXT)")
-    file, pos = database.execute(
-        "SHOW MASTER STATUS" if isinstance(database, MariaDB) else "SHOW BINARY LOG STATUS"
-    )[0][:2]
+    file, pos = database.execute(database.log_status)[0][:2]
     for _ in range(40):
         database.execute(f"INSERT INTO {db}.t (x) VALUES (REPEAT('x', 1000000))")
     (patience,) = database.execute("SELECT @@GLOBAL.net_write_timeout")[0]

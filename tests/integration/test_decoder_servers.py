@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from producer.binlog_format.errors import UndecodableRow
 from producer.binlog_format.types import UPDATES, WRITES
 from producer.decoders.jsonb import format_double
 from producer.decoders.row_codec import TableCodec, TopicTail, count_rows
@@ -332,7 +333,8 @@ def test_times_of_before_mariadb_10_1_are_decoded_or_refused(mariadb: Any, maria
 
 
 def _is_decoded(server: LoggedDatabase, declared: str, value: str) -> bool:
-    """False: `check` refuses a table with the type, and names the column."""
+    """False: `check` refuses a table with the type, and names the column. (MariaDB before 10.5 shows it
+    in the log only.)"""
     server.execute("DROP TABLE IF EXISTS rare")
     server.execute(f"CREATE TABLE rare (id INT PRIMARY KEY, c {declared}) CHARACTER SET utf8mb4")
     tables, name = Catalog(server.connection, BINLOG_FLAVOURS[server.kind]).tables, (server.db, "rare")
@@ -342,7 +344,11 @@ def _is_decoded(server: LoggedDatabase, declared: str, value: str) -> bool:
     server.log.mark()
     server.execute(f"INSERT INTO rare VALUES (1, {value}), (2, NULL)")
     table = read_table(server.connection, server.db, "rare")
-    assert [after for _, after in server.logged(table)] == server.select(table), declared
+    try:
+        logged = [after for _, after in server.logged(table)]
+    except UndecodableRow:
+        return False
+    assert logged == server.select(table), declared
     return True
 
 

@@ -41,8 +41,7 @@ class Primary:
         self.session: threading.Thread | None = None
 
     def end(self) -> tuple[str, int]:
-        statement = "SHOW MASTER STATUS" if self.kind == "mariadb" else "SHOW BINARY LOG STATUS"
-        row = self.service.execute(statement)[0]
+        row = self.service.execute(self.service.log_status)[0]
         return str(row[0]), int(row[1])
 
     def gtid(self) -> str | None:

@@ -73,7 +73,9 @@ class SnapshotDatabase(LoggedDatabase):
 
     def __init__(self, service: Any, db: str) -> None:
         super().__init__(service, db)
-        self.settings = {"host": "127.0.0.1", "port": service.port, "user": "root", "password": ""}
+        self.settings = {
+            "host": service.host, "port": service.port, "user": service.user, "password": service.password,
+        }  # fmt: skip
 
     def table(self, definition: str, values: str) -> Table:
         self.execute("SET sql_mode = 'ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO'")

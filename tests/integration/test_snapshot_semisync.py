@@ -40,7 +40,9 @@ class Primary:
 
     def __init__(self, kind: str, service: Any) -> None:
         self.kind, self.service = kind, service
-        self.settings = {"host": "127.0.0.1", "port": service.port, "user": "root", "password": ""}
+        self.settings = {
+            "host": service.host, "port": service.port, "user": service.user, "password": service.password,
+        }  # fmt: skip
         service.execute(_SEMI_SYNC[kind])
         self.replica = SemiSyncReplica(service.port, *self._status())
         self._session: threading.Thread | None = None
@@ -54,8 +56,7 @@ class Primary:
             return read_table(connection, "d", "t")
 
     def _status(self) -> tuple[str, int]:
-        statement = "SHOW MASTER STATUS" if self.kind == "mariadb" else "SHOW BINARY LOG STATUS"
-        row = self.service.execute(statement)[0]
+        row = self.service.execute(self.service.log_status)[0]
         return row[0], int(row[1])
 
     def log_end(self) -> LogPoint:

@@ -62,8 +62,7 @@ class Site:
         self.server.execute("RESET MASTER" if mariadb else "RESET BINARY LOGS AND GTIDS")
 
     def end(self) -> tuple[str, int]:
-        mariadb = isinstance(self.server, MariaDB)
-        row = self.server.execute("SHOW MASTER STATUS" if mariadb else "SHOW BINARY LOG STATUS")[0]
+        row = self.server.execute(self.server.log_status)[0]
         return str(row[0]), int(row[1])
 
     def captured(self) -> list[int]:

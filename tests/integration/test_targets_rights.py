@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
 
 from consumer.errors import ConsumerError, MissingGrantError, TargetConfigError
@@ -49,10 +50,8 @@ class User:
             self.grant("CREATE, USAGE", "SCHEMA public")
             return
         self.grant("CREATE", f"{self.target.database}.*")
-        if self.target.kind == "mariadb":
-            self.grant("PROCESS", "*.*")
-        else:
-            self.grant("SELECT", "performance_schema.*")
+        rights, _, where = self.target.flavour.locks.grant.partition(" ON ")
+        self.grant(rights, where)
 
 
 def made(target: Target, name: str) -> User:
@@ -152,7 +151,10 @@ def test_what_check_prints_is_all_that_a_run_needs(target: Target, users: list[U
 def test_rights_are_named_on_a_server_of_another_language(target: Target, users: list[User]) -> None:
     if target.kind == "postgres":
         pytest.skip("its rights are read from the catalog, and it has no other language here")
-    target.sql("SET GLOBAL lc_messages = 'de_DE'")
+    try:
+        target.sql("SET GLOBAL lc_messages = 'de_DE'")
+    except pymysql.OperationalError:
+        pytest.skip("its messages in other languages are not installed")
     try:
         assert all_given(users[0], [(target.schema, "people")])
     finally:
@@ -218,12 +220,8 @@ def test_a_connection_of_another_user_is_not_taken_for_one_that_ended(
     with pytest.raises(ConsumerError), dead.begin_transaction(lane.unit, [lane.row]) as tx:  # noqa: PT012
         with pytest.raises(MissingGrantError, match="of another user") as refused:
             user.open().take_over(lane.unit, "id", LAYOUT, 1)
-        right = {
-            "postgres": "pg_signal_backend",
-            "mysql": "CONNECTION_ADMIN ON *.*",
-            "mariadb": "CONNECTION ADMIN ON *.*",
-        }
-        assert refused.value.statement == f"GRANT {right[target.kind]} TO {user.account};"
+        ends = "pg_signal_backend" if target.kind == "postgres" else f"{target.flavour.locks.kill} ON *.*"
+        assert refused.value.statement == f"GRANT {ends} TO {user.account};"
         target.sql(refused.value.statement)
         assert user.open().take_over(lane.unit, "id", LAYOUT, 1)[0] == 2
         tx.write_progress([lane.row])
@@ -309,6 +307,8 @@ def test_who_may_not_be_ended_may_let_go(
 
 
 def test_rights_that_come_from_a_role(target: Target, users: list[User]) -> None:
+    if target.kind == "mysql" and target.version < (8, 0):
+        pytest.skip("it has no roles")
     user, place = users[0], (target.schema, "people")
     target.open().create_table(people(target.schema))
     given = all_given(users[1], [place])

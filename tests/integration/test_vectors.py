@@ -12,7 +12,7 @@ import pytest
 
 from deploy.embedded.services import Kafka, MySQL, PostgreSQL
 from tests.kits.whole_run import WholeRun, whole_run
-from tests.servers.new_mariadb import NewMariaDB
+from tests.servers.debian_mariadb import NewMariaDB
 
 pytestmark = pytest.mark.timeout(900)
 PATIENCE_S = 300

@@ -30,6 +30,9 @@ ROOT = Path(__file__).parents[2]
 
 
 class Database(Protocol):
+    @property
+    def kind(self) -> str: ...
+
     host: str
     port: int
     user: str
@@ -40,9 +43,9 @@ class Database(Protocol):
 
 def source(database: Database, tables: list[str], **more: Any) -> dict[str, Any]:
     """A source of the configuration, for a server of the fixtures."""
-    kind = "mariadb" if type(database).__name__.endswith("MariaDB") else "mysql"
     return {
-        "type": kind, "host": database.host, "port": database.port, "user": database.user, "password": "",
+        "type": database.kind.lower(), "host": database.host, "port": database.port, "user": database.user,
+        "password": getattr(database, "password", ""),
         "tables": tables, **more,
     }  # fmt: skip
 

@@ -41,10 +41,10 @@ def transaction(pos: int = 4711, made_ms: int = 1_790_000_000_012) -> Transactio
     )  # fmt: skip
 
 
-def events_in(path: Path, start: int = 4) -> Iterator[tuple[int, bytes]]:
+def events_in(path: Path, start: int = 4, *, has_checksums: bool = True) -> Iterator[tuple[int, bytes]]:
     """Yield (event type, body without header and CRC32) of a binlog file."""
     for event in raw_events(path, start):
-        yield event[4], event[19:-4]
+        yield event[4], event[19:-4] if has_checksums else event[19:]
 
 
 def raw_events(path: Path, start: int) -> Iterator[bytes]:
@@ -65,11 +65,12 @@ class LogReader:
     def __init__(self, server: Any) -> None:
         self._server = server
         self._maps = TableMapCache()
+        [(checksum,)] = server.execute("SELECT @@global.binlog_checksum")
+        self._has_checksums = checksum != "NONE"
         self.mark()
 
     def _status(self) -> tuple[str, int]:
-        mysql = self._server.kind.lower() == "mysql"
-        row = self._server.execute("SHOW BINARY LOG STATUS" if mysql else "SHOW MASTER STATUS")[0]
+        row = self._server.execute(self._server.log_status)[0]
         return row[0], int(row[1])
 
     def source(self) -> SourceContext:
@@ -92,7 +93,7 @@ class LogReader:
     def row_events(self, db: str, name: str) -> list[tuple[TableMap, int, bytes]]:
         """Return (map, type, body) of the row events of a table since the mark."""
         out, current = [], {}
-        for kind, body in events_in(self.path(), self._at):
+        for kind, body in events_in(self.path(), self._at, has_checksums=self._has_checksums):
             if kind == TABLE_MAP:
                 found = self._maps.get_table_map(body)
                 current[found.table_id] = found
@@ -153,7 +154,7 @@ class LoggedDatabase:
 
     def __init__(self, service: Any, db: str) -> None:
         self.service, self.db, self.kind = service, db, service.kind.lower()
-        self.connection = connect_mysql("127.0.0.1", service.port, "root", "", db)
+        self.connection = connect_mysql(service.host, service.port, service.user, service.password, db)
         self.log = LogReader(service)
         self.source = self.log.source()
         self._tables = 0

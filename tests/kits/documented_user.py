@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from deploy.embedded.services import MariaDB, MySQL
+from deploy.embedded.mariadb import MySQLFamily
+from schemas.io.server_errors import parse_server_version
 from tests.kits.capture import ROOT
 from tests.kits.targets import Target
 
@@ -32,11 +33,17 @@ def optional_statements() -> list[str]:
 
 
 @contextmanager
-def documented_user(
-    server: MariaDB | MySQL, name: str, *databases: str, optional: bool = False
-) -> Iterator[str]:
+def documented_user(server: MySQLFamily, name: str, *databases: str, optional: bool = False) -> Iterator[str]:
     """Make the user as `name`, with SELECT on `databases`; yields the name."""
     statements = [*documented_statements(server.kind), *(optional_statements() if optional else ())]
+    [(version,)] = server.execute("SELECT VERSION()")
+    if server.kind == "MariaDB" and parse_server_version(version) < (
+        10,
+        5,
+    ):  # as the page says of these versions
+        statements = [
+            each.replace("BINLOG MONITOR, SLAVE MONITOR", "REPLICATION CLIENT") for each in statements
+        ]
     for statement in statements:
         mine = statement.replace("'rowlock'", f"'{name}'").replace("…", PASSWORD)
         for each in [mine.replace("`bank`", f"`{db}`") for db in databases] if "`bank`" in mine else [mine]:
@@ -55,6 +62,8 @@ def documented_target_user(target: Target, name: str, *tables: str) -> Iterator[
     )
     assert block is not None, f"{TARGET_PAGE.name} has no block of SQL for {target.kind}"
     text = re.sub(r"--.*", "", block[1]).replace("…", PASSWORD)
+    if target.kind == "mysql":  # as the page says of versions before 8.0
+        text = text.replace("SELECT ON performance_schema.*", target.flavour.locks.grant)
     for each in text.split(";"):
         mine = re.sub(r"\browlock\b", target.quoted(name), each.strip())
         mine = re.sub(r"\bhq\b", target.quoted(target.database), mine)

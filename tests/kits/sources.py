@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from confluent_kafka import Producer
 
-from deploy.embedded.services import Kafka, MariaDB
+from deploy.embedded.services import Kafka
 from producer.checks.preflight import check_source
 from schemas.config.model import load_config
 from schemas.wire.codec import encode_stored_position
@@ -135,8 +135,7 @@ class ServerSite:
 
     def _caught_up(self) -> bool:
         last = self.watermarks()[-1]
-        statement = "SHOW MASTER STATUS" if isinstance(self.database, MariaDB) else "SHOW BINARY LOG STATUS"
-        end = self.database.execute(statement)[0]
+        end = self.database.execute(self.database.log_status)[0]
         return not last.snapshot_pending and (last.file, last.position[2]) == (end[0], int(end[1]))
 
     def refused(self) -> str:

@@ -173,8 +173,7 @@ class WitnessServer:
         return Seen(table, None, partitioning)
 
     def _read_log_end(self) -> int:
-        status = "SHOW BINARY LOG STATUS" if self.kind == "mysql" else "SHOW MASTER STATUS"
-        return int(self._run(status)[0][1])
+        return int(self._run(self.service.log_status)[0][1])
 
     def _read_logged(self, start: int, end: int) -> list[Statement]:
         """Return the statements in its database that the log has between two offsets."""

@@ -19,10 +19,12 @@ from pydantic import SecretStr
 from consumer.ordering.model import ApplyUnit, LaneProgress, TargetTable
 from consumer.ordering.model import NetChange as NetChange
 from consumer.targets.dialect import open_session
+from consumer.targets.mysql.connection import FLAVOURS, Flavour
 from consumer.targets.session import SqlSession
 from schemas.config.kinds.targets import TARGET_KINDS
 from schemas.config.model import TargetConfig
 from schemas.io.oracle_connection import open_oracle
+from schemas.io.server_errors import parse_server_version
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from tests import real_oracle
 from tests.stands import oracle_on_h2, sqlite_target
@@ -45,12 +47,27 @@ class Target:
     sessions: list[SqlSession] = field(default_factory=list)
 
     @property
+    def version(self) -> tuple[int, ...]:
+        return parse_server_version(self.service.execute("SELECT VERSION()")[0][0])
+
+    @property
+    def flavour(self) -> Flavour:
+        """What is true of this version of a MySQL or MariaDB."""
+        return FLAVOURS[self.kind].choose_for(self.service.execute("SELECT VERSION()")[0][0])
+
+    @property
+    def has_whole_texts(self) -> bool:
+        """Whether a unique index may be over values of any length: MariaDB's since 10.4."""
+        return self.kind in FLAVOURS and self.flavour.whole_texts
+
+    @property
     def schema(self) -> str:
         return "public" if self.kind == "postgres" else self.database
 
     def config(self, **changes: Any) -> TargetConfig:
         values = {
-            "type": self.kind, "host": "127.0.0.1", "port": self.service.port, "user": self.service.user,
+            "type": self.kind, "host": getattr(self.service, "host", "127.0.0.1"), "port": self.service.port,
+            "user": self.service.user,
             "password": SecretStr(self.service.password), "database": self.database, **changes,
         }  # fmt: skip
         return TargetConfig.model_validate(values)
@@ -127,6 +144,20 @@ class SqliteTarget(Target):
         super().__init__("sqlite", SimpleNamespace(port=1, user="nobody", password=""), str(path))
 
     @property
+    def version(self) -> tuple[int, ...]:
+        return parse_server_version(self.service.execute("SELECT VERSION()")[0][0])
+
+    @property
+    def flavour(self) -> Flavour:
+        """What is true of this version of a MySQL or MariaDB."""
+        return FLAVOURS[self.kind].choose_for(self.service.execute("SELECT VERSION()")[0][0])
+
+    @property
+    def has_whole_texts(self) -> bool:
+        """Whether a unique index may be over values of any length: MariaDB's since 10.4."""
+        return self.kind in FLAVOURS and self.flavour.whole_texts
+
+    @property
     def schema(self) -> str:
         return sqlite_target.SCHEMA
 
@@ -156,6 +187,20 @@ class SqliteTarget(Target):
 class OracleTarget(Target):
     """Oracle's dialect on H2, or on a server of one's own (`make test-oracle`). Tables are in the user's
     schema."""
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        return parse_server_version(self.service.execute("SELECT VERSION()")[0][0])
+
+    @property
+    def flavour(self) -> Flavour:
+        """What is true of this version of a MySQL or MariaDB."""
+        return FLAVOURS[self.kind].choose_for(self.service.execute("SELECT VERSION()")[0][0])
+
+    @property
+    def has_whole_texts(self) -> bool:
+        """Whether a unique index may be over values of any length: MariaDB's since 10.4."""
+        return self.kind in FLAVOURS and self.flavour.whole_texts
 
     @property
     def schema(self) -> str:

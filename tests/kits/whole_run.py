@@ -16,7 +16,7 @@ from click.testing import Result
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
 from tests.kits.command_line import invoke
 from tests.kits.running import Run, source_config, target_config, write_config
-from tests.servers.new_mariadb import NewMariaDB
+from tests.servers.debian_mariadb import NewMariaDB
 
 Source = MySQL | MariaDB | NewMariaDB
 Target = MySQL | MariaDB | NewMariaDB | PostgreSQL

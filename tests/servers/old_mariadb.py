@@ -1,4 +1,4 @@
-"""MariaDB 10.1.23 and 10.2.11, which rowlock refuses: from jars of the same kind as the demo's MariaDB.
+"""MariaDB 10.1.23 and 10.2.11, from jars of the same kind as the demo's MariaDB.
 
 Their binaries want libaio.so.1, which current systems lack: it is in the jar.
 """
@@ -6,6 +6,7 @@ Their binaries want libaio.so.1, which current systems lack: it is in the jar.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Self
 
 from deploy.embedded.mariadb import MySQLFamily
 from deploy.embedded.server_process import ServerCommand
@@ -19,18 +20,27 @@ class OldMariaDB(MySQLFamily):
     """A MariaDB of one of VERSIONS."""
 
     kind = "MariaDB"
+    has_row_metadata = False
 
     def __init__(self, version: str) -> None:
         super().__init__(durable=False)
         self._group = f"mariadb-{version}"
-        self.process.environment["LD_LIBRARY_PATH"] = str(fetch_mariadb_home(self._group) / "libs")
+        self.process.environment["LD_LIBRARY_PATH"] = str(find_libaio(self._group))
+
+    def start(self) -> Self:
+        if not self.running:
+            super().start()
+            # Anonymous users would come before `user@'%'` on this host.
+            self.execute("DELETE FROM mysql.user WHERE user = ''")
+            self.execute("FLUSH PRIVILEGES")
+        return self
 
     def _prepare_data(self) -> ServerCommand:
         base = fetch_mariadb_home(self._group)
         script = next(base.glob("*/mysql_install_db"))  # in bin before 10.2
         places = (f"--basedir={base}", f"--datadir={self.home.data}", f"--tmpdir={self.home.folder}")
         options = ("--auth-root-authentication-method=normal", "--skip-name-resolve", "--force")
-        return [script, "--no-defaults", *places, *options, *_user()]
+        return [script, "--no-defaults", *places, *options, *list_user_options()]
 
     def _build_command(self) -> list[str | Path]:
         base = fetch_mariadb_home(self._group)
@@ -43,11 +53,14 @@ class OldMariaDB(MySQLFamily):
             f"--socket={self.home.folder}/socket",
             f"--pid-file={self.home.folder}/pid",
         ]
-        options = [
-            each for each in self._list_common_options() if not each.startswith("--binlog-row-metadata")
-        ]
-        return [base / "bin" / "mysqld", "--no-defaults", *_user(), *places, *options, "--skip-ssl"]
+        options = [*self._list_common_options(), "--skip-ssl", *self.extra]
+        return [base / "bin" / "mysqld", "--no-defaults", *list_user_options(), *places, *options]
 
 
-def _user() -> list[str]:
+def find_libaio(group: str = OLD_MARIADBS[0]) -> Path:
+    """Return the folder with libaio.so.1."""
+    return fetch_mariadb_home(group) / "libs"
+
+
+def list_user_options() -> list[str]:
     return ["--user=root"] if as_root() else []

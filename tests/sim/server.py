@@ -62,7 +62,7 @@ class SimulatedServer:
     def read_identity(self) -> Identity:
         source = self._source
         gtids = source.executed(source.visible) if source.mysql else f"0-1-{source.binlog.last_gtid}"
-        return Identity(server_uuid=None, server_id=1, version="9", gtid_set=gtids or None)
+        return Identity(server_uuid=None, server_id=1, version="11.4.5", gtid_set=gtids or None)
 
     def read_timed_end(self) -> TimedEnd | None:
         port: Any = self

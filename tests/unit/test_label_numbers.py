@@ -42,6 +42,7 @@ from schemas.wire.codec import decode_event
 from schemas.wire.debezium_values import CONVERSION_ERRORS, make_debezium_converter
 from schemas.wire.event import ColumnChanges
 from tests.kits.apply import FakeSource, account_table
+from tests.kits.catalog_forms import MARIADB
 
 MEMBERS = ("", "a", "b", "c")
 SET = ColumnType(kind=Kind.SET, members=MEMBERS, charset="utf8mb4", collation="utf8mb4_bin")
@@ -54,7 +55,7 @@ def of_catalog(declared: str, default: str | None = None) -> Column:
     row = CatalogColumn(
         "s", default, "YES", kind, declared, None, None, None, None, None, "utf8mb4", "utf8mb4_bin", "", None
     )
-    return build_column(row, quoted_defaults=True)
+    return build_column(row, MARIADB)
 
 
 def with_column(type_: ColumnType) -> Table:

@@ -256,6 +256,24 @@ def test_a_prepared_transaction_has_no_session(kind: str) -> None:
     assert "pg_prepared_xacts" in found.unseen
 
 
+@pytest.mark.parametrize(
+    ("kind", "version", "grant", "kill", "settings"),
+    [
+        ("mysql", "9.7.4", "SELECT ON performance_schema.*", "CONNECTION_ADMIN", 0),
+        ("mysql", "8.0.15", "SELECT ON performance_schema.*", "CONNECTION_ADMIN", 0),
+        ("mysql", "5.7.44-log", "PROCESS ON *.*", "SUPER", 0),
+        ("mariadb", "11.4.5-MariaDB", "PROCESS ON *.*", "CONNECTION ADMIN", 2),
+        ("mariadb", "10.4.34-MariaDB", "PROCESS ON *.*", "SUPER", 2),
+        ("mariadb", "10.2.11-MariaDB", "PROCESS ON *.*", "SUPER", 0),
+    ],
+)
+def test_older_server_shows_its_locks_otherwise(
+    kind: str, version: str, grant: str, kill: str, settings: int
+) -> None:
+    found = FLAVOURS[kind].choose_for(version)
+    assert (found.locks.grant, found.locks.kill, len(found.settings)) == (grant, kill, settings)
+
+
 def test_an_oracle_session_is_named_by_instance_user_machine_and_sql_id() -> None:
     idle = (1, 33, 7, "APP@host", None, None, None)
     busy = (1, 34, 8, "APP@host", 12, "9fz", "sqlplus")

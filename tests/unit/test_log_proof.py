@@ -331,7 +331,7 @@ class Catalogue:
         self.session = self.server = self
 
     def read_identity(self) -> Identity:
-        return Identity(server_uuid="u", server_id=1, version="9", gtid_set="u:1-3")
+        return Identity(server_uuid="u", server_id=1, version="11.4.5", gtid_set="u:1-3")
 
     def has_gtids(self, *_: object) -> bool:
         return self.has

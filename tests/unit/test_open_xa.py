@@ -9,11 +9,14 @@ import pytest
 import structlog
 from msgspec.structs import replace
 
+from producer.errors import SourceRefusedError
 from producer.sources.binlog.assembly import TransactionBuffer
 from producer.sources.binlog.binlog_log import BinlogLog
-from producer.sources.binlog.prepared_xa import RecoveredXa
+from producer.sources.binlog.prepared_xa import PreparedXaTransactions, RecoveredXa
+from producer.sources.binlog.unlogged_xa import require_logged_xa
 from producer.sources.binlog.xa_recover import format_xid, list_recovered
 from producer.sources.changes import PreparedTransaction, select_oldest_places
+from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
 from producer.sources.mysql.flavour import MYSQL_FLAVOUR
 from rowlock.inspect.observed.source_status import PreparedXaStatus, SourceStatus, judge_source
 from rowlock.inspect.open_xa import judge_open_xa
@@ -106,6 +109,71 @@ def test_user_without_the_right_compares_nothing() -> None:
     session = Session(pymysql.err.OperationalError(2013, "lost"))
     with pytest.raises(pymysql.MySQLError):
         list_recovered(session)
+
+
+@pytest.mark.parametrize(
+    ("version", "in_order"),
+    [("10.4.34", True), ("10.5.0", False), ("10.5.22", False), ("10.5.23", True), ("11.4.5", True)],
+)
+def test_commit_stops_its_tables_on_a_server_that_logs_it_out_of_order(version: str, in_order: bool) -> None:
+    ordered = MARIADB_FLAVOUR.logs_xa_in_order(f"{version}-MariaDB")
+    assert ordered is in_order
+    open_ = {"X61,X,1": PreparedTransaction((CAPTURED, OTHER), PLACE)}
+    xa = PreparedXaTransactions(open_, in_order=ordered)
+    commit = xa.commit_prepared("X61,X,1", lambda *name: name == CAPTURED)
+    assert (commit.place == PLACE) is in_order
+    if not in_order:
+        assert commit.stop is not None
+        assert commit.stop.tables == {CAPTURED}
+        assert "MDEV-26652" in str(commit.stop)
+
+
+class OldMariaDB:
+    """A MariaDB before 10.5 whose log is in `file`, with prepared transactions, and `recovered` of them from
+    before its start; None: the user may not see that."""
+
+    flavour = MARIADB_FLAVOUR
+
+    def __init__(self, file: str, recovered: int | None, prepared: int = 1) -> None:
+        self._end, self._recovered, self._prepared = (file, 4), recovered, prepared
+        self.session = self.server = self
+
+    def log_end(self) -> tuple[str, int]:
+        return self._end
+
+    def run_query(self, sql: str) -> Any:
+        if sql == "XA RECOVER":
+            row = {"data": b"a", "gtrid_length": 1, "bqual_length": 0, "formatID": 1}
+            return [row] * self._prepared
+        assert "innodb_trx" in sql
+        return [{"found": self._recovered or 0}]
+
+    def read_grants(self) -> list[str]:
+        right = "USAGE" if self._recovered is None else "PROCESS"
+        return [f"GRANT {right} ON *.* TO `u`@`%`"]
+
+
+@pytest.mark.parametrize(
+    ("version", "file", "recovered", "prepared", "refused"),
+    [
+        ("10.1.23-MariaDB", "b.000002", 1, 1, True),
+        ("10.4.34-MariaDB", "b.000002", None, 1, True),
+        ("10.4.34-MariaDB", "b.000002", None, 0, False),  # nothing is prepared
+        ("10.1.23-MariaDB", "b.000002", 0, 1, False),  # a living session has prepared it
+        ("10.1.23-MariaDB", "b.000001", 1, 1, False),  # the server has run since capture asked
+        ("10.5.0-MariaDB", "b.000002", 1, 1, False),  # it logs PREPARE
+    ],
+)
+def test_recovered_transactions_that_are_not_logged_refuse_a_start(
+    version: str, file: str, recovered: int | None, prepared: int, refused: bool
+) -> None:
+    catalog: Any = OldMariaDB(file, recovered, prepared)
+    if not refused:
+        require_logged_xa(catalog, version, "b.000001")
+        return
+    for captured in ("b.000001", None):
+        with pytest.raises(SourceRefusedError, match=r"prepared XA transactions \(X61,X,1\)"):
+            require_logged_xa(catalog, version, captured)
 
 
 def reported(recovered: RecoveredXa, prepared: dict[str, PreparedPlace]) -> list[str]:

@@ -142,6 +142,24 @@ def test_a_column_without_a_decoder_has_a_remedy() -> None:
     assert refused.value.problem.remedy == "convert the column to utf8mb4 (or exclude the table)"
 
 
+@pytest.mark.parametrize(
+    ("kind", "type_"),
+    [
+        (Kind.TIME, type_codes.TIME),
+        (Kind.DATETIME, type_codes.DATETIME),
+        (Kind.TIMESTAMP, type_codes.TIMESTAMP),
+    ],
+)
+def test_fraction_in_the_old_form_of_mariadb_has_a_remedy(kind: Kind, type_: int) -> None:
+    logged = ColumnMap(type=type_, metadata=0, nullable=True)
+    with pytest.raises(
+        UndecodableRow, match=r"\(3\) is logged in the form of before MariaDB 10\.1"
+    ) as refused:
+        build_column_format(0, logged, ColumnType(kind=kind, fsp=3))
+    assert refused.value.problem.remedy.startswith("set mysql56_temporal_format = ON and ALTER TABLE")
+    assert build_column_format(0, logged, ColumnType(kind=kind)) is not None
+
+
 def test_an_event_that_can_mean_two_things_has_a_remedy_before_the_copy() -> None:
     remedy = "turn schemas on"
 

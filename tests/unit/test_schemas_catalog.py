@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from schemas.errors import NoKeyError, UnsupportedTypeError
 from schemas.io import mysql_catalog
+from schemas.io.catalog_form import READ_FORM, build_catalog_form
 from schemas.io.mysql_catalog import CatalogEntry, is_selected
 from schemas.io.mysql_columns import CatalogColumn, build_column, build_column_type, parse_members
 from schemas.io.uuid_order import COMPARES_AS_STORED
 from schemas.table.keys import choose_key
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, is_same_definition
 from schemas.table.typemap import MYSQL_CATALOG
+from tests.kits.catalog_forms import MARIADB, MYSQL
 
 
 @pytest.mark.parametrize(
@@ -142,8 +144,24 @@ def test_a_default_is_a_literal_or_an_expression(
     data_type: str, shown: str | None, extra: str, quoted: bool, default: str | None, computed: str | None
 ) -> None:
     row = _row(data_type, data_type)._replace(default=shown, extra=extra)
-    found = build_column(row, quoted_defaults=quoted)
+    found = build_column(row, MARIADB if quoted else MYSQL)
     assert (found.default, found.default_expression) == (default, computed)
+
+
+@pytest.mark.parametrize("extra", ["VIRTUAL", "PERSISTENT", "STORED GENERATED"])
+def test_a_computed_column_is_refused_where_the_catalog_hides_its_expression(extra: str) -> None:
+    row = _row("int", "int(11)")._replace(extra=extra)
+    with pytest.raises(UnsupportedTypeError, match="does not show how"):
+        build_column(row, build_catalog_form("10.1.23-MariaDB", ()))
+    assert build_column(row._replace(expression="`a` + 1"), MARIADB).expression == "`a` + 1"
+
+
+@pytest.mark.parametrize(
+    ("version", "quoted"),
+    [("10.1.23-MariaDB", False), ("10.2.6-MariaDB", False), ("10.2.11-MariaDB", True), ("5.7.22", False)],
+)
+def test_defaults_are_literals_since_a_version(version: str, quoted: bool) -> None:
+    assert build_catalog_form(version, ()).has_quoted_defaults is quoted
 
 
 def test_a_default_that_an_older_topic_lacks_may_be_any() -> None:
@@ -157,15 +175,23 @@ def test_a_default_that_an_older_topic_lacks_may_be_any() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "view"),
-    [("11.8.3-MariaDB", "collation_character_set_applicability"), ("9.7.0", "collations")],
+    ("version", "shown", "view"),
+    [
+        (
+            "11.8.3-MariaDB",
+            "collation_character_set_applicability.id,columns.generation_expression",
+            "collation_character_set_applicability",
+        ),
+        ("10.1.23-MariaDB", None, "collations"),
+        ("9.7.0", "columns.srs_id,statistics.expression", "collations"),
+    ],
 )
 def test_ids_of_collations_are_read_where_the_server_has_them(
-    monkeypatch: pytest.MonkeyPatch, version: str, view: str
+    monkeypatch: pytest.MonkeyPatch, version: str, shown: str | None, view: str
 ) -> None:
     def fetch(_connection: object, query: str) -> list[tuple[Any, ...]]:
-        if query == "SELECT VERSION()":
-            return [(version,)]
+        if query == READ_FORM:
+            return [(version, shown)]
         assert query.endswith(f"FROM information_schema.{view}")
         return [(45, "utf8mb4"), (None, "utf8mb4")]
 
@@ -179,14 +205,14 @@ def test_a_uuid_in_the_key_is_refused_on_a_server_that_orders_uuids_otherwise_th
     monkeypatch: pytest.MonkeyPatch, ordered: int
 ) -> None:
     answers = {
-        "SELECT VERSION()": "10.11.5-MariaDB",
-        "SELECT @@lower_case_table_names": 0,
-        COMPARES_AS_STORED: ordered,
+        READ_FORM: ("10.11.5-MariaDB", "columns.generation_expression"),
+        "SELECT @@lower_case_table_names": (0,),
+        COMPARES_AS_STORED: (ordered,),
     }
     entries = {
         ("d", name): CatalogEntry(_table_with_key(name, MYSQL_CATALOG[name])) for name in ("uuid", "inet6")
     }
-    monkeypatch.setattr(mysql_catalog, "_fetch_rows", lambda _connection, query: [(answers[query],)])
+    monkeypatch.setattr(mysql_catalog, "_fetch_rows", lambda _connection, query: [answers[query]])
     monkeypatch.setattr(mysql_catalog, "_read_entries", lambda *_: entries)
     connection: Any = None
     found = mysql_catalog.read_tables(connection, entries)

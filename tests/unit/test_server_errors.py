@@ -54,9 +54,13 @@ from schemas.findings import Finding
 from schemas.io import mysql_connection, oracle_connection
 from schemas.io.server_errors import (
     OLDEST_POSTGRES,
-    TESTED_VERSIONS,
+    OLDEST_SOURCES,
+    OLDEST_TARGETS,
+    TESTED_SOURCES,
+    TESTED_TARGETS,
     UNKNOWN_OBJECT_CODES,
     UNKNOWN_THERE,
+    OldestVersions,
     choose_mysql_remedy,
     explain_anonymous_user,
     explain_mysql_version_refusal,
@@ -71,30 +75,34 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
-    "version",
+    ("version", "oldest", "needed"),
     [
-        "10.1.23-MariaDB", "5.5.5-10.1.23-MariaDB", "10.2.11-MariaDB-log", "10.9.8-MariaDB-1:10.9.8+maria~ubu2204", "5.5.68-MariaDB",  # noqa: E501
-        "5.7.44-log", "8.0.12", "5.6.51", "5.7.17-11-V2.0R540D002-20191226-1152-log",
+        ("10.0.38-MariaDB-log", OLDEST_SOURCES, "MariaDB 10.1"),
+        ("5.5.5-10.0.38-MariaDB", OLDEST_SOURCES, "MariaDB 10.1"),
+        ("5.5.68-MariaDB", OLDEST_SOURCES, "MariaDB 10.1"),
+        ("5.6.51", OLDEST_SOURCES, "MySQL 5.7"),
+        ("5.6.51", OLDEST_TARGETS, "MySQL 5.7"),
+        ("5.5.5-10.1.23-MariaDB", OLDEST_TARGETS, "MariaDB 10.2.2"),
     ],
-)  # fmt: skip
-def test_old_version_is_refused(version: str) -> None:
-    refused = explain_mysql_version_refusal(version)
+)
+def test_old_version_is_refused(version: str, oldest: OldestVersions, needed: str) -> None:
+    refused = explain_mysql_version_refusal(version, oldest)
     assert refused is not None
     assert version.removeprefix("5.5.5-") in refused.what
-    needed = "MariaDB 10.10" if "MariaDB" in version else "MySQL 8.0.13"
-    assert f"rowlock needs {needed} or later, because the catalog of earlier versions" in refused.what
+    assert f"rowlock needs {needed} or later, because " in refused.what
     assert refused.remedy.startswith("upgrade it, ")
 
 
 @pytest.mark.parametrize(
     "version",
     [
-        "10.10.1-MariaDB", "5.5.5-10.11.6-MariaDB-1:10.11.6+maria~deb12", "11.4.5-MariaDB", "12.0.2-MariaDB",
-        "8.0.13", "8.0.36-28", "8.4.0", "9.7.4", "8.0.33-v24-txsql-22.5.3", "8.0", "8.0-1", "", "proxy",
+        "5.5.5-10.2.11-MariaDB", "5.5.5-10.11.6-MariaDB-1:10.11.6+maria~deb12", "11.4.5-MariaDB",
+        "5.7.17-11-V2.0R540D002-20191226-1152-log", "8.0.33-v24-txsql-22.5.3", "8.0", "", "proxy",
     ],
 )  # fmt: skip
 def test_supported_or_unknown_version_is_accepted(version: str) -> None:
     assert explain_mysql_version_refusal(version) is None
+    assert explain_mysql_version_refusal(version, OLDEST_TARGETS) is None
 
 
 @pytest.mark.parametrize(
@@ -132,8 +140,8 @@ def open_with(monkeypatch: pytest.MonkeyPatch, made: Opened) -> Any:
 
 
 def test_old_server_is_refused_when_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Opened("5.5.5-10.1.23-MariaDB", "10.1.23-MariaDB")
-    with pytest.raises(UnsupportedServerError, match=r"h:3306 is MariaDB 10\.1\.23-MariaDB") as refused:
+    made = Opened("5.5.5-10.0.38-MariaDB", "10.0.38-MariaDB")
+    with pytest.raises(UnsupportedServerError, match=r"h:3306 is MariaDB 10\.0\.38-MariaDB") as refused:
         open_with(monkeypatch, made)
     assert not refused.value.transient
     assert not made.open, "the connection is closed"
@@ -297,12 +305,14 @@ REFUSED = pymysql.err.OperationalError(1045, "Access denied for user 'u'@'10.0.0
         ("mariadb", "5.5.5-11.4.5-MariaDB", None),
         (
             "mariadb",
-            "10.11.6-MariaDB-0+deb12u1",
-            "MariaDB 10.11.6; rowlock was tested with MariaDB 11.4",
+            "10.6.22-MariaDB-0ubuntu0",
+            "MariaDB 10.6.22; rowlock was tested with MariaDB 10.2, 10.5, 10.11, 11.4, 11.8, not with",
         ),
+        ("mariadb", "10.11.6-MariaDB-0+deb12u1", None),
         ("mariadb", "11.40.1-MariaDB", "MariaDB 11.40.1;"),
         ("mysql", "9.7.0", None),
-        ("mysql", "8.0.36-28", "MySQL 8.0.36; rowlock was tested with MySQL 9.7, not"),
+        ("mysql", "8.0.36-28", None),
+        ("mysql", "8.4.2-2", "MySQL 8.4.2; rowlock was tested with MySQL 5.7, 8.0, 9.7, not"),
         ("postgres", "18.1", None),
         ("postgres", "18beta1", None),
         (
@@ -317,20 +327,20 @@ REFUSED = pymysql.err.OperationalError(1045, "Access denied for user 'u'@'10.0.0
 def test_version_that_was_not_tested_is_named_with_the_tested_one(
     kind: str, version: str, seen: str | None
 ) -> None:
-    found = explain_untested_version(kind, version)
+    found = explain_untested_version(TESTED_TARGETS, kind, version)
     assert (found is None) == (seen is None)
     assert found is None or found.what.startswith(f"the server is {seen}")
 
 
 def test_tested_versions_are_those_of_readme() -> None:
     lines = (Path(__file__).resolve().parents[2] / "README.md").read_text().splitlines()
-    source, target = (
-        next(each for each in lines if each.startswith(f"| {x} |")) for x in ("source", "target")
-    )
-    for kind, (product, numbers) in TESTED_VERSIONS.items():
-        shown = f"{product} {'.'.join(map(str, numbers))}"
-        assert re.search(rf"{shown}\b", target)
-        assert kind == "postgres" or re.search(rf"{shown}\b", source)
+    for side, tested in (("source", TESTED_SOURCES), ("target", TESTED_TARGETS)):
+        line = next(each for each in lines if each.startswith(f"| {side} |"))
+        for product, series in tested.values():
+            named = re.search(rf"{product} ([\d., and]+)", line)
+            assert named is not None
+            shown = {tuple(map(int, each.split("."))) for each in re.findall(r"\d+(?:\.\d+)?", named[1])}
+            assert shown == set(series)
 
 
 #: Errors of MySQL that end the connection.
@@ -677,12 +687,12 @@ def test_check_keeps_what_it_found_before_a_statement_failed(monkeypatch: pytest
 def test_server_behind_a_proxy_is_judged_by_its_own_version() -> None:
     """The proxy greeted with a supported version: `check` asks the server."""
     session = SimpleNamespace(
-        run_query=lambda _: [{"v": "10.2.11-MariaDB"}], flavour=BINLOG_FLAVOURS["mariadb"]
+        run_query=lambda _: [{"v": "10.0.38-MariaDB"}], flavour=BINLOG_FLAVOURS["mariadb"]
     )
     source: Any = SimpleNamespace(host="h", port=3306, type="mariadb")
     catalog: Any = SimpleNamespace(session=session)
     (found,) = binlog_server._check_flavour(catalog, source, "source s")
-    assert "h:3306 is MariaDB 10.2.11-MariaDB, which is too old" in found.message
+    assert "h:3306 is MariaDB 10.0.38-MariaDB, which is too old" in found.message
     assert found.remedy.startswith("upgrade it")
 
 

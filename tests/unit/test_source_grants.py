@@ -58,6 +58,17 @@ def test_a_column_right_is_no_table_right() -> None:
     ]
 
 
+def test_older_server_is_asked_for_the_rights_that_it_knows() -> None:
+    older = MARIADB_FLAVOUR.rights.select_known({"REPLICATION CLIENT", "REPLICATION SLAVE"})
+    assert (older.status, older.sources) == ("REPLICATION CLIENT", "REPLICATION CLIENT")
+    lines = ["GRANT SELECT ON `bank`.* TO 'u'@'%'", "GRANT REPLICATION SLAVE ON *.* TO 'u'@'%'"]
+    assert [statement for _, statement in list_missing_grants(lines, older, SOURCE)] == [
+        "GRANT REPLICATION CLIENT ON *.* TO 'u'@'%';"
+    ]
+    newer = MARIADB_FLAVOUR.rights.select_known({"BINLOG MONITOR", "SLAVE MONITOR"})
+    assert newer == MARIADB_FLAVOUR.rights
+
+
 def test_foreign_keys_are_read_from_both_servers_texts() -> None:
     """MariaDB leaves backticks in names of constraints and columns as they are, MySQL doubles them."""
     keys = (

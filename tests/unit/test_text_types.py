@@ -28,6 +28,7 @@ from schemas.table.typemap import (
 from schemas.values.postgres import make_postgres_row_converter
 from schemas.wire.debezium_values import make_debezium_converter
 from schemas.wire.event import choose_event_version
+from tests.kits.catalog_forms import MARIADB
 
 UUID, INET4, INET6 = (ColumnType(**MYSQL_CATALOG[name]) for name in ("uuid", "inet4", "inet6"))
 NATIVE = frozenset({TextOf.UUID, TextOf.INET4, TextOf.INET6})
@@ -160,7 +161,7 @@ def _shown(type_: str, nullable: str, default: str | None) -> Column:
     row = CatalogColumn(
         "c", default, nullable, type_, type_, None, None, None, None, None, None, None, "", None
     )
-    return build_column(row, quoted_defaults=True)
+    return build_column(row, MARIADB)
 
 
 def test_existing_rows_get_the_default_in_its_spelling() -> None:

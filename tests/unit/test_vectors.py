@@ -33,6 +33,7 @@ from schemas.values.mysql import make_select_row_converter, to_mysql
 from schemas.values.postgres import copy_line, make_postgres_row_converter, to_postgres, to_postgres_columns
 from schemas.wire.debezium_values import make_debezium_converter
 from schemas.wire.event import choose_event_version
+from tests.kits.catalog_forms import MARIADB
 
 NATIVE = frozenset({TextOf.VECTOR})
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -43,7 +44,7 @@ def shown(declared: str = "vector(3)", nullable: str = "YES", default: str | Non
     row = CatalogColumn(
         "v", default, nullable, "vector", declared, 12, 12, None, None, None, None, None, "", None
     )
-    return build_column(row, quoted_defaults=True)
+    return build_column(row, MARIADB)
 
 
 VECTOR = shown().type

@@ -34,7 +34,7 @@ from schemas.table.collations import make_collation_chooser, make_key_collation_
 from schemas.table.model import Table, UniqueIndex
 
 if TYPE_CHECKING:
-    from consumer.targets.mysql.connection import Flavour, MySqlLink
+    from consumer.targets.mysql.connection import MySqlLink
 
 _INDEXES = """
 SELECT index_name, non_unique, column_name FROM information_schema.statistics
@@ -53,9 +53,8 @@ class MySqlAlterer:
 
     transactional = False
 
-    def __init__(self, link: MySqlLink, flavour: Flavour) -> None:
+    def __init__(self, link: MySqlLink) -> None:
         self._link = link
-        self._flavour = flavour
 
     def render_statements(self, change: AlterTable | DropTable) -> Iterator[str]:
         if isinstance(change, DropTable):
@@ -67,7 +66,7 @@ class MySqlAlterer:
             require_column_names(where, list_new_names(change), explain_column_name)
             real = self._read_real_table(change.table)
             ending = adopt_collations(apply_alterations(change), real.exact, real.near)
-            limits = read_server_limits(self._link, self._flavour)
+            limits = read_server_limits(self._link)
             refuse_table_limit(ending, limits)
             refuse_index_limit(ending, adopt_collations(change.table, real.exact, real.near), limits)
             yield from render_statements(change, real)

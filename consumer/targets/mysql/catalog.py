@@ -35,7 +35,7 @@ from consumer.targets.shared.numbering import choose_first_number
 from consumer.targets.sql import qualify_table, render_placeholders
 from schemas.errors import SchemaError, TableNotFoundError
 from schemas.io import mysql_catalog
-from schemas.io.server_errors import explain_untested_version
+from schemas.io.server_errors import TESTED_TARGETS, explain_untested_version
 from schemas.problems import Problem
 from schemas.table.collations import Choose, make_collation_chooser, make_key_collation_chooser
 from schemas.table.model import Column, IndexPart, Key, Row, Table, UniqueIndex
@@ -45,20 +45,20 @@ from schemas.values.mysql import make_select_row_converter, pack_rows, select_li
 from schemas.values.packed import PackedSelect, can_pack
 
 if TYPE_CHECKING:
-    from consumer.targets.mysql.connection import Flavour, MySqlLink
+    from consumer.targets.mysql.connection import MySqlLink
     from schemas.config.model import TargetConfig
 
 _CHARACTERS = "SELECT character_set_name, maxlen FROM information_schema.character_sets"
 
 
-def read_server_limits(link: MySqlLink, flavour: Flavour) -> ServerLimits:
+def read_server_limits(link: MySqlLink) -> ServerLimits:
     """Return what tables of this server may be."""
     return ServerLimits(
         {str(charset): int(str(size)) for charset, size in link.execute(_CHARACTERS, [])},
-        flavour.key_parts,
-        flavour.whole_texts,
-        flavour.page_value_bytes,
-        flavour.page_reference_bytes,
+        link.flavour.key_parts,
+        link.flavour.whole_texts,
+        link.flavour.page_value_bytes,
+        link.flavour.page_reference_bytes,
     )
 
 
@@ -70,10 +70,9 @@ class MySqlTargetCatalog(KeyedReads):
     quote = staticmethod(quote)
     column_names = NameRules(folds=True)
 
-    def __init__(self, target: TargetConfig, link: MySqlLink, flavour: Flavour) -> None:
+    def __init__(self, target: TargetConfig, link: MySqlLink) -> None:
         self._target = target
         self._link = link
-        self._flavour = flavour
         self._table_names: NameRules | None = None
 
     @property
@@ -97,7 +96,7 @@ class MySqlTargetCatalog(KeyedReads):
 
     def read_table_facts(self, schema: str, name: str) -> TableFacts:
         self._link.connect()
-        return read_table_facts(self._link, schema, name, self._flavour.foreign)
+        return read_table_facts(self._link, schema, name, self._link.flavour.foreign)
 
     def find_missing_rights(self, required: RequiredRights) -> list[MissingRight]:
         self._link.connect()
@@ -109,7 +108,7 @@ class MySqlTargetCatalog(KeyedReads):
         )
         there = {(str(schema), str(name)) for schema, name in self._link.execute(query, [*schemas])}
         lacking = rights.find_lacking_rights(lines, self._link.account, required, there)
-        if "PROCESS" not in self._flavour.locks.grant:  # otherwise it is reported with the locks
+        if "PROCESS" not in self._link.flavour.locks.grant:  # otherwise it is reported with the locks
             lacking += rights.find_lacking_process(lines, self._link.account, required, there)
         return lacking
 
@@ -120,7 +119,9 @@ class MySqlTargetCatalog(KeyedReads):
     def explain_untested_version(self) -> Problem | None:
         self._link.connect()
         version = str(self._link.execute("SELECT VERSION()", [])[0][0])
-        return explain_untested_version("mariadb" if "mariadb" in version.lower() else "mysql", version)
+        return explain_untested_version(
+            TESTED_TARGETS, "mariadb" if "mariadb" in version.lower() else "mysql", version
+        )
 
     def create_statements(self, table: Table) -> list[str]:
         place = f"{table.db}.{table.name}"
@@ -168,7 +169,7 @@ class MySqlTargetCatalog(KeyedReads):
         ]
 
     def name_large_columns(self, table: Table, error: TableTooLargeError) -> TableTooLargeError:
-        return name_large_columns(error, table, read_server_limits(self._link, self._flavour))
+        return name_large_columns(error, table, read_server_limits(self._link))
 
     def _plan_new_table(self, table: Table) -> tuple[Table, list[tuple[UniqueIndex, str]]]:
         """Return the table as it is created, and the unique indexes that the server cannot have.
@@ -181,7 +182,7 @@ class MySqlTargetCatalog(KeyedReads):
         new = adopt_collations(
             table, make_key_collation_chooser(available), make_collation_chooser(available)
         )
-        limits = read_server_limits(self._link, self._flavour)
+        limits = read_server_limits(self._link)
         refuse_table_limit(new, limits)
         return new, list_impossible_indexes(new, limits)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,14 @@ from consumer.targets.mysql.errors import (
     build_consumer_error,
     get_error_code,
 )
-from consumer.targets.mysql.locks import MARIADB_LOCKS, MYSQL_LOCKS, LockViews, MySqlLocks
+from consumer.targets.mysql.locks import (
+    MARIADB_10_4_LOCKS,
+    MARIADB_LOCKS,
+    MYSQL_5_LOCKS,
+    MYSQL_LOCKS,
+    LockViews,
+    MySqlLocks,
+)
 from consumer.targets.mysql.rights import grant_to_connect, parse_account
 from consumer.targets.mysql.values import render_literal
 from consumer.targets.silence import TARGET_CONNECT_S, limit_silence, mark_silence
@@ -39,6 +46,7 @@ from consumer.targets.sql import Fragment, Params
 from schemas.errors import ServerConnectError
 from schemas.io.certificates import read_peer_expiry
 from schemas.io.mysql_connection import connect_mysql
+from schemas.io.server_errors import OLDEST_TARGETS, parse_server_version
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
@@ -73,22 +81,45 @@ class Flavour:
     """See ServerLimits."""
     page_reference_bytes: int = 40
     """See ServerLimits."""
+    since: tuple[int, ...] = ()
+    """The first version that this is true of."""
+    before: Flavour | None = None
+    """What is true of the versions before `since`."""
+
+    def choose_for(self, version: str) -> Flavour:
+        """Return what is true of the server with this VERSION()."""
+        if self.before is None or parse_server_version(version) >= self.since:
+            return self
+        return self.before.choose_for(version)
 
 
+_MARIADB_10_2 = Flavour(
+    "MariaDB",
+    MARIADB_10_4_LOCKS,
+    "INNODB_SYS_FOREIGN",
+    key_parts=32,
+    page_value_bytes=255,
+    page_reference_bytes=20,
+)
+_MARIADB_10_4 = replace(
+    _MARIADB_10_2,
+    # long IN lists stay index ranges; a paused worker's open transaction is ended by the server
+    settings=("in_predicate_conversion_threshold = 0", "idle_transaction_timeout = 120"),
+    whole_texts=True,
+    since=(10, 4, 8),
+    before=_MARIADB_10_2,
+)
 FLAVOURS = {
-    "mysql": Flavour("MySQL", MYSQL_LOCKS, "INNODB_FOREIGN"),
-    "mariadb": Flavour(
-        "MariaDB",
-        MARIADB_LOCKS,
-        "INNODB_SYS_FOREIGN",
-        # long IN lists stay index ranges; a paused worker's open transaction is ended by the server
-        ("in_predicate_conversion_threshold = 0", "idle_transaction_timeout = 120"),
-        whole_texts=True,
-        key_parts=32,
-        page_value_bytes=255,
-        page_reference_bytes=20,
+    "mysql": Flavour(
+        "MySQL",
+        MYSQL_LOCKS,
+        "INNODB_FOREIGN",
+        since=(8, 0, 3),
+        before=Flavour("MySQL", MYSQL_5_LOCKS, "INNODB_SYS_FOREIGN"),
     ),
+    "mariadb": replace(_MARIADB_10_4, locks=MARIADB_LOCKS, since=(10, 5, 2), before=_MARIADB_10_4),
 }
+"""Of the newest versions, which lead to those of the earlier ones."""
 
 
 class MySqlLink(SingleStatements):
@@ -96,15 +127,19 @@ class MySqlLink(SingleStatements):
 
     def __init__(self, target: TargetConfig, flavour: Flavour, name: str) -> None:
         self._target = target
-        self._flavour = flavour
+        self._newest = self.flavour = flavour
+        """Of the newest versions until `connect`, then of the server's."""
         self._name = name
         self._where = f"{flavour.product} at {target.host}:{target.port}/{target.database}"
-        self.locks = MySqlLocks(self, flavour.locks)
         self._raw: Connection[Any] | None = None
         self.affected = 0
         self._lock_wait_s: float = LOCK_WAIT_S
         self.max_packet = 0
         self.account = ""
+
+    @property
+    def locks(self) -> MySqlLocks:
+        return MySqlLocks(self, self.flavour.locks)
 
     @property
     def raw(self) -> Connection[Any]:
@@ -120,7 +155,7 @@ class MySqlLink(SingleStatements):
             self._raw = connect_mysql(
                 target.host, target.port, target.user, target.password, target.database,
                 connect_timeout=TARGET_CONNECT_S, read_timeout=READ_TIMEOUT_S, write_timeout=READ_TIMEOUT_S,
-                program_name=self._name[:63],
+                program_name=self._name[:63], oldest=OLDEST_TARGETS,
                 **build_tls_arguments(target),
             )  # fmt: skip
         except ServerConnectError as error:
@@ -139,17 +174,20 @@ class MySqlLink(SingleStatements):
 
     def _prepare_session(self) -> None:
         limit_silence(self.raw._sock)  # type: ignore[attr-defined]
+        [(packet, account, version)] = self.execute(
+            "SELECT @@max_allowed_packet, CURRENT_USER(), VERSION()", []
+        )
+        self.max_packet, self.account = int(str(packet)), parse_account(str(account))
+        self.flavour = self._newest.choose_for(str(version))
         self.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", [])
         settings = (
             f"innodb_lock_wait_timeout = {LOCK_WAIT_S}",
             f"lock_wait_timeout = {LOCK_WAIT_S}",
             "lc_messages = 'en_US'",  # which right a message asks for is read from its English text
-            *self._flavour.settings,
+            *self.flavour.settings,
         )
         self.execute(f"SET SESSION {', '.join(settings)}", [])
         self._lock_wait_s = LOCK_WAIT_S
-        [(packet, account)] = self.execute("SELECT @@max_allowed_packet, CURRENT_USER()", [])
-        self.max_packet, self.account = int(str(packet)), parse_account(str(account))
 
     def begin_transaction(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
         wait_s = lock_wait_s or LOCK_WAIT_S

@@ -62,9 +62,9 @@ def open_mysql(target: TargetConfig, name: str) -> SqlSession:
         DialectComponents(
             link=link,
             books=kept,
-            catalog=MySqlTargetCatalog(target, link, flavour),
+            catalog=MySqlTargetCatalog(target, link),
             applier=MySqlApplier(link, kept),
-            alterer=MySqlAlterer(link, flavour),
+            alterer=MySqlAlterer(link),
             fresh=partial(MySqlLink, target, flavour, f"{name} take-over"),
         )
     )

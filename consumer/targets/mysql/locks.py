@@ -9,7 +9,7 @@ open transaction, or with a statement that names the table.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from consumer.errors import MissingGrantError, TargetConfigError, TransientError
@@ -171,9 +171,19 @@ def _find_mariadb_holders(link: Link, waiting: int, table: Table) -> LockHolders
         return LockHolders()
     if link.execute(_PLUGIN, []):
         return LockHolders(_parse_holders(link.execute(_SHOWN, [table.db, table.name, waiting])))
-    return LockHolders(
-        _parse_holders(link.execute(_MAY, [waiting, table.name])), guessed=True, unseen=_INSTALL
-    )
+    return _guess_holders(link, waiting, table, _INSTALL)
+
+
+def _find_mysql_5_holders(link: Link, waiting: int, table: Table) -> LockHolders:
+    if not link.execute(_WAITS, [waiting]):
+        return LockHolders()
+    return _guess_holders(link, waiting, table, "MySQL shows who holds it from 8.0 on")
+
+
+def _guess_holders(link: Link, waiting: int, table: Table, hint: str) -> LockHolders:
+    """Return those who may hold the lock. `hint`: what would show it."""
+    rows = link.execute(_MAY, [waiting, table.name])
+    return LockHolders(_parse_holders(rows), guessed=True, unseen=hint)
 
 
 MYSQL_LOCKS = LockViews(
@@ -183,9 +193,15 @@ MYSQL_LOCKS = LockViews(
     "SELECT ON performance_schema.*",
     "CONNECTION_ADMIN",
 )
+MYSQL_5_LOCKS = LockViews(
+    _INNODB_LOCK_WAITS, _INNODB_LOCK_HOLDERS, _find_mysql_5_holders, "PROCESS ON *.*", "SUPER"
+)
+"""MySQL before 8.0 shows metadata locks only if an instrument is enabled, so their holders are guessed."""
 MARIADB_LOCKS = LockViews(
     _INNODB_LOCK_WAITS, _INNODB_LOCK_HOLDERS, _find_mariadb_holders, "PROCESS ON *.*", "CONNECTION ADMIN"
 )
+MARIADB_10_4_LOCKS = replace(MARIADB_LOCKS, kill="SUPER")
+"""Before 10.5.2."""
 
 
 def _parse_holders(rows: Rows) -> tuple[LockHolder, ...]:

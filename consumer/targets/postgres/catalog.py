@@ -27,7 +27,7 @@ from consumer.targets.shared.name_limits import require_column_names, require_ta
 from consumer.targets.shared.numbering import choose_first_number
 from consumer.targets.sql import qualify_table
 from schemas.errors import SchemaError
-from schemas.io.server_errors import explain_untested_version
+from schemas.io.server_errors import TESTED_TARGETS, explain_untested_version
 from schemas.problems import Problem
 from schemas.table.keys import choose_key
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, TextOf, UniqueIndex
@@ -118,7 +118,7 @@ class PostgresTargetCatalog(KeyedReads):
 
     def explain_untested_version(self) -> Problem | None:
         version = str(self._link.execute("SELECT current_setting('server_version')", [])[0][0])
-        return explain_untested_version("postgres", version)
+        return explain_untested_version(TESTED_TARGETS, "postgres", version)
 
     def create_statements(self, table: Table) -> list[str]:
         name = qualify_table(quote, table.db, table.name)

@@ -161,7 +161,8 @@ class BinlogLog:
         self._require_server = require_server
         self.delivered = flavour.delivered()
         self._proofs = proofs = ProofCollector(record, flavour.captured_gtids)
-        self._fold = TransactionAssembler(captured, load_prepared(record))
+        in_order = flavour.logs_xa_in_order(record.identity.version)
+        self._fold = TransactionAssembler(captured, load_prepared(record), xa_in_order=in_order)
         self._connect = lambda file, pos: connect(proofs.build_latest_proofs(), file, pos)
         self._assembly = assembly
         self._stream = TransactionStream(self._connect, record.file, record.pos, assembly)

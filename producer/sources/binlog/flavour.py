@@ -47,7 +47,8 @@ class BinlogFlavour:
     `is_of`: whether a server of this VERSION() is of this make.
 
     The log. `log_status`: equivalent statements that show where it ends, the newest name first.
-    `table_map`: the form of its TABLE_MAP events. `stored_otherwise`: whether a column's values have a
+    `table_map`: the form of its TABLE_MAP events. `logs_virtual`: whether a server of this VERSION() logs the
+    values of VIRTUAL columns. `stored_otherwise`: whether a column's values have a
     form in the log that its type does not show. `runs_ahead`: a transaction is in the log, and sent,
     before it is visible and before its GTID counts as executed. `delivered`: creates the set of GTIDs
     that the stream delivers, if a snapshot's LOW is such a set; returns None if LOW is a position.
@@ -61,7 +62,9 @@ class BinlogFlavour:
     log's GTIDs. `captured_gtids`: parses those of a position record. `has_gtids`: whether the server
     (its GTIDs are the last argument) has all of a record's. `replicates_from`: equivalent statements
     that list the servers that this one replicates, the newest name first. `xa_recover`: lists the XA
-    transactions that are prepared, with XIDs that are bytes or hexadecimal.
+    transactions that are prepared, with XIDs that are bytes or hexadecimal. `logs_xa_at_commit`: whether a
+    server of this VERSION() logs the rows of an XA transaction at its COMMIT, not at its PREPARE.
+    `logs_xa_in_order`: whether it logs XA COMMITs in the order in which it executes them.
 
     Failover. `find_unexecuted`: takes pymysql's settings and GTIDs, and returns where the first logged
     transaction starts that is not one of them (None: there is none); None: capture of this make does not
@@ -75,6 +78,7 @@ class BinlogFlavour:
     is_of: Callable[[str], bool]
     log_status: tuple[str, ...]
     table_map: TableMapForm
+    logs_virtual: Callable[[str], bool]
     stored_otherwise: Callable[[CatalogColumn], bool]
     runs_ahead: bool
     delivered: Callable[[], GtidSet | None]
@@ -90,6 +94,8 @@ class BinlogFlavour:
     replicates_from: tuple[str, ...]
     xa_recover: str
     find_unexecuted: Callable[[dict[str, Any], str], LogPoint | None] | None
+    logs_xa_at_commit: Callable[[str], bool]
+    logs_xa_in_order: Callable[[str], bool]
     rights: Rights
     grants: Callable[[RunQuery], list[str]]
 

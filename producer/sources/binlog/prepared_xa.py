@@ -17,7 +17,8 @@ Invariants:
    older open one was lost by the server, and its place is replaced.
 5. Rows are decoded by the definition at PREPARE. If a statement concerned their table since, the table stops
    at COMMIT, and so does a table that the statement renamed it to.
-6. A COMMIT without a PREPARE stops all tables: the rows are unknown.
+6. A COMMIT without a PREPARE stops all tables: the rows are unknown. On a server whose log has another order
+   of COMMITs than its engine, each COMMIT stops the tables of its rows.
 7. A server that crashed after it wrote PREPARE to its log, and before its engine had prepared, does not know
    the transaction, which then never ends in the log. It is reported, and stays open until a person ends it
    (`END_LOST_XA`).
@@ -70,10 +71,14 @@ class RecoveredXa(NamedTuple):
 
 
 class PreparedXaTransactions:
-    """The open transactions. `open` is replaced at each change: what was handed out stays as it is."""
+    """The open transactions. `open` is replaced at each change: what was handed out stays as it is.
 
-    def __init__(self, open_: OpenXa) -> None:
+    `in_order`: whether the server logs XA COMMITs in the order in which it executes them.
+    """
+
+    def __init__(self, open_: OpenXa, *, in_order: bool = True) -> None:
         self.open = open_
+        self._in_order = in_order
 
     def add_prepared(self, xid: str, tables: Iterable[TableName], place: PreparedPlace) -> None:
         self.open = {**self.open, xid: PreparedTransaction(tuple(sorted(tables)), place)}
@@ -93,6 +98,8 @@ class PreparedXaTransactions:
         tables = frozenset(name for name in found.tables if captured(*name))
         if found.place is None:
             return XaCommit(xid, _build_unplaced_stop(xid, tables) if tables else None)
+        if not self._in_order:
+            return XaCommit(xid, _build_unordered_stop(xid, tables) if tables else None)
         altered = frozenset(name for name in found.place.altered if captured(*name))
         stop = _build_altered_stop(xid, altered) if altered else None
         return XaCommit(xid, stop, found.place if tables - altered else None, tables - altered)
@@ -168,6 +175,15 @@ def _build_unplaced_stop(xid: str, tables: frozenset[TableName]) -> TableStopped
         f"an XA transaction ({xid}) that changes {_list_tables(tables)} was prepared under an older version "
         "of rowlock, which did not note where its rows are",
         COPY_EACH,
+    )  # fmt: skip
+
+
+def _build_unordered_stop(xid: str, tables: frozenset[TableName]) -> TableStoppedError:
+    return TableStoppedError(
+        tables, "xa",
+        f"an XA transaction ({xid}) changes {_list_tables(tables)}, and this version of the server may log "
+        "XA COMMITs in another order than it executes them (MDEV-26652)",
+        f"upgrade the server to MariaDB 10.6 or later, and {COPY_EACH}",
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from producer.sources.binlog.log_proof import (
     select_remaining_proofs,
 )
 from producer.sources.binlog.log_stream import LogStream, NoEventError, open_stream
+from producer.sources.binlog.unlogged_xa import require_logged_xa
 from producer.sources.catalog import Catalog
 from producer.sources.changes import LogFile, LogStart, TimedEnd
 from producer.start.positions import check_gtids, check_log, require_recorded_server
@@ -38,6 +39,7 @@ class _FilePurgedError(SourceRefusedError):
 def log_beginning(catalog: Catalog, log: ProvenLog) -> LogStart:
     """Return the log's end, at which capture begins. Raises SourceRefusedError."""
     identity = catalog.server.read_identity()  # before the end: the log has all that it lists up to there
+    require_logged_xa(catalog, identity.version, None)
     end = read_timed_end(catalog)
     if end is None:
         raise SourceRefusedError("the source has no binary log", "set log_bin and restart it")
@@ -60,6 +62,7 @@ def resume_proven_log(catalog: Catalog, log: ProvenLog, stored: StoredPosition) 
     """
     identity = catalog.server.read_identity()
     require_recorded_server(stored, identity)
+    require_logged_xa(catalog, identity.version, stored.file)
     contained = catalog.server.has_gtids(stored, identity)
     if not contained and not catalog.session.flavour.runs_ahead:
         check_gtids(stored, identity, contained=False)

@@ -140,17 +140,19 @@ class TransactionAssembler:
     """Folds events into changes, one transaction at a time.
 
     `captured(db, table)`: whether a table is captured. `prepared`: the XA transactions that were
-    prepared before. `objects_changed`: the start of the last statement that may have changed a table, a
-    view, a trigger or a routine, as (number of the file, offset). `xa`: the XA transactions that are
-    prepared and have not ended.
+    prepared before. `xa_in_order`: see PreparedXaTransactions. `objects_changed`: the start of the last
+    statement that may have changed a table, a view, a trigger or a routine, as (number of the file,
+    offset). `xa`: the XA transactions that are prepared and have not ended.
     """
 
     def __init__(
         self,
         captured: Callable[[str, str], bool],
         prepared: OpenXa | None = None,
+        *,
+        xa_in_order: bool = True,
     ) -> None:
-        self.xa = PreparedXaTransactions(prepared or {})
+        self.xa = PreparedXaTransactions(prepared or {}, in_order=xa_in_order)
         self._captured = captured
         self.objects_changed: tuple[int, int] = (0, 0)
         self._maps = TableMapCache()

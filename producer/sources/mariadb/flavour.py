@@ -18,9 +18,15 @@ from producer.sources.chunk_data import LowWatermark
 from producer.sources.grants import TABLE_RIGHTS, Rights
 from producer.sources.mariadb.mariadb_gtids import MariadbGtids, has_reached_gtids
 from schemas.io.mysql_columns import CatalogColumn
+from schemas.io.server_errors import parse_server_version
 from schemas.wire.position import LogPoint, parse_binlog_file_number
 
 _LOG_STATUS = "SHOW MASTER STATUS"
+_XA_LOGGED_AT_PREPARE = (10, 5)
+_XA_ORDERED = (10, 5, 23)
+"""The first version of 10.5 on which a test with two contending sessions has shown the order."""
+_VIRTUAL_LOGGED = (10, 5)
+"""10.2.11 logs NULL for a VIRTUAL column without an index; 10.5.23 does not."""
 
 
 class MariaDBVisibility:
@@ -64,6 +70,12 @@ def is_stored_unusually(column: CatalogColumn) -> bool:
     return "mariadb-5.3" in comment[0].lower() and bool(column.fsp)
 
 
+def _is_before(version: str, numbers: tuple[int, ...]) -> bool:
+    """Return whether a VERSION() is before `numbers`; a text without a version is not."""
+    found = parse_server_version(version)
+    return bool(found) and found < numbers
+
+
 def _has_gtids(_query: RunQuery, captured: str | None, now: str | None) -> bool:
     return has_reached_gtids(captured, now)
 
@@ -77,6 +89,7 @@ MARIADB_FLAVOUR = BinlogFlavour(
     is_of=lambda version: "mariadb" in version.lower(),
     log_status=(_LOG_STATUS,),
     table_map=TableMapForm(make_metadata_parsers(t.CHARACTER | {t.GEOMETRY}), hidden_hashes=True),
+    logs_virtual=lambda version: not _is_before(version, _VIRTUAL_LOGGED),
     stored_otherwise=is_stored_unusually,
     runs_ahead=False,  # queries about a table wait for running statements on it
     delivered=lambda: None,
@@ -95,10 +108,13 @@ MARIADB_FLAVOUR = BinlogFlavour(
     replicates_from=("SHOW ALL SLAVES STATUS",),
     xa_recover="XA RECOVER",
     find_unexecuted=None,
+    logs_xa_at_commit=lambda version: _is_before(version, _XA_LOGGED_AT_PREPARE),
+    logs_xa_in_order=lambda version: not _XA_LOGGED_AT_PREPARE <= parse_server_version(version) < _XA_ORDERED,
     rights=Rights(
         status="BINLOG MONITOR",
         gives_status=frozenset({"REPLICATION CLIENT", "BINLOG MONITOR", "SUPER"}),
         sources="SLAVE MONITOR",
+        before="REPLICATION CLIENT",  # 10.5 has split it
         routines="SHOW CREATE ROUTINE",
         routines_table=("mysql", "proc"),
         routines_before="SELECT ON mysql.proc",

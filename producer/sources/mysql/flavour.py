@@ -24,7 +24,8 @@ from schemas.io.mysql_connection import open_connection
 from schemas.wire.position import LogPoint, parse_binlog_file_number
 
 _PARSE_ERROR = 1064
-_NO_ROLES = (_PARSE_ERROR, 1305)  # MySQL 5.7 has no roles
+_NO_ROLES = (_PARSE_ERROR, 1046, 1305)
+"""MySQL 5.7 has no roles, and takes the function for one of the current database, of which there is none."""
 _LOG_STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
 _DUMP_GTID, _NON_BLOCK = 0x1E, 1
 _ROTATE, _GTID, _GTID_TAGGED = 4, 33, 42
@@ -128,6 +129,7 @@ MYSQL_FLAVOUR = BinlogFlavour(
     is_of=lambda version: "mariadb" not in version.lower(),
     log_status=_LOG_STATUS,
     table_map=TableMapForm(make_metadata_parsers(t.CHARACTER | {t.VECTOR}), hidden_hashes=False),
+    logs_virtual=lambda _version: True,
     stored_otherwise=lambda _column: False,
     runs_ahead=True,
     delivered=GtidSet,
@@ -146,10 +148,13 @@ MYSQL_FLAVOUR = BinlogFlavour(
     replicates_from=("SHOW REPLICA STATUS", "SHOW SLAVE STATUS"),
     xa_recover="XA RECOVER CONVERT XID",
     find_unexecuted=find_first_unexecuted,
+    logs_xa_at_commit=lambda _version: False,
+    logs_xa_in_order=lambda _version: True,
     rights=Rights(
         status="REPLICATION CLIENT",
         gives_status=frozenset({"REPLICATION CLIENT", "SUPER"}),
         sources="REPLICATION CLIENT",
+        before="REPLICATION CLIENT",
         routines="SHOW_ROUTINE",
         routines_table=None,
         routines_before="SELECT ON *.*",

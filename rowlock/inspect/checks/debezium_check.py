@@ -18,7 +18,7 @@ from schemas.config.model import Config
 from schemas.errors import SchemaError, ServerConnectError
 from schemas.findings import Finding, add_exclusion, build_error_finding
 from schemas.io.mysql_foreign_keys import list_cascading_foreign_keys
-from schemas.io.server_errors import explain_untested_version
+from schemas.io.server_errors import TESTED_SOURCES, explain_untested_version
 from schemas.table.model import NUMBERED, Table
 from schemas.table.names import TableName, format_table_text
 from schemas.topic_rules import explain_compaction_refusal, partitions_refusal
@@ -97,7 +97,9 @@ def _yield_setting_findings(config: Config, name: str, tables: Sequence[Table]) 
             found = cursor.fetchone()
             cursor.execute(_PARTITIONED)
             partitioned = {(str(db), str(table)) for db, table in cursor.fetchall()}
-        if (untested := explain_untested_version(config.sources[name].type, version)) is not None:
+        if (
+            untested := explain_untested_version(TESTED_SOURCES, config.sources[name].type, version)
+        ) is not None:
             yield Finding("warning", f"source {name}", untested.what, untested.remedy)
         yield from yield_partition_findings(name, tables, partitioned)
         for table in tables:
