@@ -143,7 +143,8 @@ class BinlogLog:
     """The log after the position of `record`. `captured(db, table)`: whether a table is captured.
 
     `assembly`: holds transactions. `recovered`: the XA transactions that the server knows as prepared.
-    `require_server`: raises TransientSourceError or SourceRefusedError if another server is to be read.
+    `require_server`: raises TransientSourceError or SourceRefusedError if another server is to be read; None:
+    the source has no other.
     """
 
     def __init__(
@@ -155,7 +156,7 @@ class BinlogLog:
         assembly: TransactionBuffer,
         *,
         recovered: RecoveredXa | None = None,
-        require_server: Callable[[], None] = lambda: None,
+        require_server: Callable[[], None] | None = None,
     ) -> None:
         self._recovered = recovered
         self._require_server = require_server
@@ -176,7 +177,8 @@ class BinlogLog:
 
         Raises like LogStream.read_events.
         """
-        self._require_server()
+        if self._require_server is not None:
+            self._require_server()
         if self._recovered is not None:
             self._report_lost_xa(self._recovered)
         if self._commit is not None:

@@ -241,7 +241,7 @@ class BinlogSource:
         watch = self._watch
         return BinlogLog(
             self._flavour, record, captured, self._log.open_at, assembly, recovered=recovered,
-            require_server=watch.require_same_server if watch is not None else lambda: None,
+            require_server=None if watch is None else watch.require_same_server,
         )  # fmt: skip
 
     def _find_current_file(self) -> str | None:
