@@ -75,10 +75,10 @@ LIVES_OF_TABLES: tuple[Life, ...] = (
 class Fold(Replay):
     """Begins anew where a copy begins."""
 
-    def _apply(self, event: EventEnvelope) -> None:
+    def apply(self, event: EventEnvelope) -> None:
         if event.copy is not None and event.definition is not None:
             self.tables.pop((event.source.db, event.source.table), None)
-        super()._apply(event)
+        super().apply(event)
 
 
 class Bench:

@@ -152,7 +152,7 @@ def _was_executed(cursor: Any, statement: str) -> bool:
 class Fold(Replay):
     """Alters the rows that it has as definitions say, as a target does."""
 
-    def _apply(self, event: EventEnvelope) -> None:
+    def apply(self, event: EventEnvelope) -> None:
         name = (event.source.db, event.source.table)
         if event.columns is not None and event.definition is not None:
             reported, rows = event.columns, list(self.tables.get(name, {}).values())
@@ -163,7 +163,7 @@ class Fold(Replay):
                 kept |= {added: given(event.definition.get_column(added)) for added in reported.added}
                 row.clear()
                 row.update(kept)
-        super()._apply(event)
+        super().apply(event)
 
 
 def given(column: Column) -> Any:
