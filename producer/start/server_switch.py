@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 import structlog
 from msgspec.structs import replace
@@ -205,12 +206,12 @@ def build_switched_record(record: StoredPosition, start: LogStart, switch: Serve
 def _find_uncaptured(switch: ServerSwitch, topics: Topics) -> list[TableStoppedError]:
     """Return the stops of tables with transactions that precede the place and are not captured."""
     passed = defaultdict[TableName, list[str]](list)
-    folded = {(db.casefold(), table.casefold()): (db, table) for db, table in topics}
+    folded = defaultdict[TableName, list[TableName]](list)  # names that differ in case only are one name here
+    for name in topics:
+        folded[_fold_name(name)].append(name)
     for each in switch.passed:
-        named = topics if each.tables is None else [
-            folded[key] for db, table in each.tables if (key := (db.casefold(), table.casefold())) in folded
-        ]  # fmt: skip
-        for name in named:
+        touched = {_fold_name(table) for table in each.tables or ()}
+        for name in topics if each.tables is None else chain.from_iterable(folded[key] for key in touched):
             passed[name].append(each.gtid)
     return [
         build_failover_stop(
@@ -220,6 +221,10 @@ def _find_uncaptured(switch: ServerSwitch, topics: Topics) -> list[TableStoppedE
         )
         for name, gtids in passed.items()
     ]
+
+
+def _fold_name(name: TableName) -> TableName:
+    return name[0].casefold(), name[1].casefold()
 
 
 def _explain_late(name: TableName, late: LateEvents) -> str:

@@ -131,6 +131,14 @@ def test_transactions_before_the_place_that_are_not_captured_stop_their_tables(
     assert ("v:1" in reason(started)) is stopped
 
 
+def test_tables_whose_names_differ_in_case_only_stop_together() -> None:
+    """Whether the new server compares names with their case is not known here."""
+    start = a_start(found=switch(passed=(PassedTransaction("v:1", frozenset({ACCT})),)))
+    start.tables[("bank", "ACCT")] = start.tables[ACCT]
+    started = start.begin()
+    assert sorted(started.record.stops) == ["bank.ACCT", "bank.acct"]
+
+
 def test_a_statement_after_the_position_stops_its_table() -> None:
     assert "cannot be compared" in reason(a_start(event((0, 3, 600, 0), op="t")).begin())
 
