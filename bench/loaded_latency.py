@@ -25,13 +25,13 @@ INSERTED = 5
 
 
 class Writer(threading.Thread):
-    """Commits `rate` row events a second, and notes when each transaction was committed."""
+    """Commits `rate` row events a second until the time `until`, and notes when each transaction was
+    committed."""
 
-    def __init__(self, bench: Bench, rate: int, first: int) -> None:
+    def __init__(self, bench: Bench, rate: int, first: int, until: float) -> None:
         super().__init__(daemon=True)
-        self._bench, self._rate, self._next = bench, rate, first
+        self._bench, self._rate, self._next, self._until = bench, rate, first, until
         self.committed: dict[int, float] = {}
-        self.over = threading.Event()
         self.seconds = 0.0
 
     def run(self) -> None:
@@ -40,11 +40,11 @@ class Writer(threading.Thread):
             contextlib.closing(self._bench.source.connect(SOURCE_DB)) as source,
             source.cursor() as cursor,
         ):
-            while not self.over.is_set():
+            while time.monotonic() < self._until:
                 workload.run(cursor, workload.EVENTS_PER_TRANSACTION, self._next)
                 self.committed[INSERTED * (self._next + 1)] = time.monotonic()
                 self._next += 1
-                self.over.wait(max(0.0, began + len(self.committed) * pause - time.monotonic()))
+                time.sleep(max(0.0, began + len(self.committed) * pause - time.monotonic()))
         self.seconds = time.monotonic() - began
 
 
@@ -67,13 +67,12 @@ def _watch(target: Any, writer: Writer, first: int, until: float) -> dict[int, f
 
 def measure(bench: Bench, target: Any, rate: int, first: int) -> tuple[list[float], float, int]:
     """Return the samples in seconds, the rate that was reached, and the number of the next transaction."""
-    writer = Writer(bench, rate, first)
     began = time.monotonic()
+    until = began + WARM_S + MEASURED_S
+    writer = Writer(bench, rate, first, until)
     writer.start()
     with contextlib.closing(target):
-        stopper = threading.Timer(WARM_S + MEASURED_S, writer.over.set)
-        stopper.start()
-        seen = _watch(target, writer, INSERTED * (first + 1), began + WARM_S + MEASURED_S)
+        seen = _watch(target, writer, INSERTED * (first + 1), until)
     writer.join()
     lags = [
         seen[number] - at

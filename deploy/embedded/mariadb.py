@@ -88,6 +88,18 @@ class MySQLFamily(Service):
     def _probe_server(self) -> None:
         self.connect(connect_timeout=5).close()
 
+    def _list_places(self, base: Path) -> list[str]:
+        """Return the options with the folders of a server that is unpacked under `base`, and its files."""
+        return [
+            f"--basedir={base}",
+            f"--lc-messages-dir={base}/share",
+            f"--character-sets-dir={base}/share/charsets",
+            f"--datadir={self.home.data}",
+            f"--tmpdir={self.home.folder}",
+            f"--socket={self.home.folder}/socket",
+            f"--pid-file={self.home.folder}/pid",
+        ]
+
     def _list_common_options(self) -> list[str]:
         return [
             f"--port={self.port}",
@@ -140,19 +152,16 @@ class MariaDB(MySQLFamily):
 
     def _build_command(self) -> list[str | Path]:
         base = fetch_mariadb_home()
-        places = [
-            f"--basedir={base}",
-            f"--lc-messages-dir={base}/share",
-            f"--character-sets-dir={base}/share/charsets",
-            f"--datadir={self.home.data}",
-            f"--tmpdir={self.home.folder}",
-            f"--socket={self.home.folder}/socket",
-            f"--pid-file={self.home.folder}/pid",
-        ]
         # Without --skip-ssl each start makes a new RSA key: 1 to 12 s of work.
         small = ["--skip-ssl", "--table-open-cache=400", "--open-files-limit=4096", "--key-buffer-size=1M"]
         common = [*self._list_common_options(), *small, *self.extra]
-        return [base / "bin" / "mariadbd", "--no-defaults", *_build_user_option(), *places, *common]
+        return [
+            base / "bin" / "mariadbd",
+            "--no-defaults",
+            *_build_user_option(),
+            *self._list_places(base),
+            *common,
+        ]
 
 
 def _build_user_option() -> list[str]:

@@ -144,20 +144,6 @@ class SqliteTarget(Target):
         super().__init__("sqlite", SimpleNamespace(port=1, user="nobody", password=""), str(path))
 
     @property
-    def version(self) -> tuple[int, ...]:
-        return parse_server_version(self.service.execute("SELECT VERSION()")[0][0])
-
-    @property
-    def flavour(self) -> Flavour:
-        """What is true of this version of a MySQL or MariaDB."""
-        return FLAVOURS[self.kind].choose_for(self.service.execute("SELECT VERSION()")[0][0])
-
-    @property
-    def has_whole_texts(self) -> bool:
-        """Whether a unique index may be over values of any length: MariaDB's since 10.4."""
-        return self.kind in FLAVOURS and self.flavour.whole_texts
-
-    @property
     def schema(self) -> str:
         return sqlite_target.SCHEMA
 

@@ -44,17 +44,14 @@ class OldMariaDB(MySQLFamily):
 
     def _build_command(self) -> list[str | Path]:
         base = fetch_mariadb_home(self._group)
-        places = [
-            f"--basedir={base}",
-            f"--lc-messages-dir={base}/share",
-            f"--character-sets-dir={base}/share/charsets",
-            f"--datadir={self.home.data}",
-            f"--tmpdir={self.home.folder}",
-            f"--socket={self.home.folder}/socket",
-            f"--pid-file={self.home.folder}/pid",
-        ]
         options = [*self._list_common_options(), "--skip-ssl", *self.extra]
-        return [base / "bin" / "mysqld", "--no-defaults", *list_user_options(), *places, *options]
+        return [
+            base / "bin" / "mysqld",
+            "--no-defaults",
+            *list_user_options(),
+            *self._list_places(base),
+            *options,
+        ]
 
 
 def find_libaio(group: str = OLD_MARIADBS[0]) -> Path:

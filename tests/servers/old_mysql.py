@@ -38,16 +38,14 @@ class OldMySQL(MySQLFamily):
             *(["--mysqlx=OFF"] if self._is_8 else []),
             *self.extra,
         ]
-        places = [f"--socket={self.home.folder}/socket", f"--pid-file={self.home.folder}/pid"]
-        return self._build_server_command(*places, *options)
+        return self._build_server_command(*options)
 
     def _build_server_command(self, *options: str) -> list[str | Path]:
         base = fetch_mysql_home(self._group)
-        places = [
-            f"--basedir={base}",
-            f"--lc-messages-dir={base}/share",
-            f"--character-sets-dir={base}/share/charsets",
-            f"--datadir={self.home.data}",
-            f"--tmpdir={self.home.folder}",
+        return [
+            base / "bin" / "mysqld",
+            "--no-defaults",
+            *list_user_options(),
+            *self._list_places(base),
+            *options,
         ]
-        return [base / "bin" / "mysqld", "--no-defaults", *list_user_options(), *places, *options]

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
+from msgspec.structs import replace
+
 from producer.definitions.index import EVERY_TABLE, yield_touched_tables
 from producer.errors import SourceRefusedError, TableStoppedError, TransientSourceError
 from producer.sources.binlog.binlog_dump import BEGIN
@@ -145,7 +147,7 @@ class GtidLogSearch:
                 continue
             place = self._find_prepare(xid, gtid) if gtid else None
             if place is not None and each.place is not None:
-                place = _keep_altered(place, each.place)
+                place = replace(place, altered=each.place.altered)
             found[xid] = PreparedTransaction(each.tables, place)
         return found
 
@@ -226,17 +228,6 @@ def _list_tables(barrier: Barrier) -> set[TableName] | None:
     tables = {each.name for each in yield_touched_tables(barrier.statement.query)}
     is_open = any(name == EVERY_TABLE or (name[0] and not name[1]) for name in tables)
     return None if is_open else {name for name in tables if name[0]}
-
-
-def _keep_altered(place: PreparedPlace, former: PreparedPlace) -> PreparedPlace:
-    return PreparedPlace(
-        file=place.file,
-        pos=place.pos,
-        end=place.end,
-        ts_ms=place.ts_ms,
-        altered=former.altered,
-        gtid=place.gtid,
-    )
 
 
 def _build_anonymous_error(at: Boundary) -> SourceRefusedError:
