@@ -1,5 +1,5 @@
-"""What a move and the loss of an agent cost a topic: real agents and coordinator, MySQL → Kafka → PostgreSQL
-under load.
+"""What a move, a pause and the loss of an agent cost a topic: real agents and coordinator, MySQL → Kafka →
+PostgreSQL under load.
 
 The load is the workload of bench/workload.py at `rate` row events/s. A probe reads the topic's progress in
 the target; a gap is the longest time without a commit of the topic: from the last one before the move was
@@ -32,7 +32,11 @@ from tests.kits.cluster import Addresses, Processes
 from tests.kits.running import source_config, target_config, write_config
 
 AGENTS = ("a0", "a1")
+JOINING = "a2"
 COLD = 4
+RESUMES = 5
+BACKLOG_S = 3.0
+"""How long a paused unit's backlog grows."""
 SETTLE_S = 2.0
 DATABASE = "bench"
 TICKS_S = 10
@@ -88,6 +92,10 @@ class Probe(threading.Thread):
         after = [at for at in times if at > since]
         return max(b - a for a, b in pairwise([*before, *after, time.monotonic()]))
 
+    def first_commit(self, since: float) -> float:
+        """Return the time of the first commit after `since`."""
+        return next(at for at, _ in list(self.commits) if at > since)
+
     def finish(self) -> None:
         self._ending.set()
         self.join()
@@ -123,6 +131,28 @@ class Cluster:
         )
         time.sleep(SETTLE_S)
         return self.probe.gap(asked)
+
+    def resume(self, unit: str) -> float:
+        """Pause `unit` until it has a backlog; return the time from the command to resume it until its next
+        commit."""
+        self.client.post(f"/v1/units/{unit}/pause", {})
+        wait(lambda: self.units()[unit]["state"] == "absent", f"the pause; {self.units()}", 60, pause=0.1)
+        time.sleep(BACKLOG_S)
+        asked = time.monotonic()
+        self.client.post(f"/v1/units/{unit}/resume", {})
+        wait(self.well, f"it goes on; {self.units()}", 60, pause=0.1)
+        time.sleep(SETTLE_S)
+        return self.probe.first_commit(asked) - asked
+
+    def join(self) -> float:
+        """Start another agent and end it again; return the time from its start until it takes units."""
+        began = time.monotonic()
+        self.processes.agent(JOINING)
+        wait(lambda: JOINING in self.alive(), "the third agent", 60, pause=0.02)
+        seconds = time.monotonic() - began
+        self.processes.end(JOINING)
+        wait(lambda: JOINING not in self.alive(), "its end", 60, pause=0.2)
+        return seconds
 
     def lose(self, unit: str) -> float:
         """kill -9 of the agent that runs `unit`, with everything it has started; return the gap around it."""
@@ -180,8 +210,9 @@ def clusters(folder: Path) -> Iterator[tuple[Cluster, Any, Any]]:
 
 
 def run(moves: int = 20, losses: int = 3, rate: int = 5000) -> dict[str, Any]:
-    """Return seconds: `none`, `apply` and `capture` (a gap a move, COLD more before them) and `lost` (a gap
-    an agent)."""
+    """Return seconds: `none`, `apply` and `capture` (a gap a move, COLD more before them), `lost` (a gap an
+    agent), `resumed` (from the command until the next commit) and `joined` (from an agent's start until it
+    takes units)."""
     with (
         tempfile.TemporaryDirectory(prefix="rowlock-cluster-") as folder,
         clusters(Path(folder)) as (cluster, source, _),
@@ -198,6 +229,8 @@ def run(moves: int = 20, losses: int = 3, rate: int = 5000) -> dict[str, Any]:
         found: dict[str, Any] = {"none": [probe.gap(began)]}
         found["apply"] = _times(cluster.move, unit, moves)
         found["capture"] = _times(cluster.move, "capture/b", 5)
+        found["resumed"] = _times(cluster.resume, unit, RESUMES)
+        found["joined"] = [cluster.join() for _ in range(RESUMES)]
         found["lost"] = _times(cluster.lose, unit, losses)
         found["rows_per_s"] = load.finish()
         probe.finish()

@@ -226,7 +226,9 @@ def check(config_file: Path, output: str, with_plan: bool) -> None:
     found = list_scoped_findings(config)
     findings = list(dict.fromkeys(each.finding for each in found))
     is_unreached = is_kafka_unreachable(found)
-    kept, warnings = ([], list_short_logs(config)) if is_unreached else measure_headroom(config)
+    kept, warnings = (
+        ([], list_short_logs(config, findings)) if is_unreached else measure_headroom(config, findings)
+    )
     findings += warnings
     if output == "json":
         report = {

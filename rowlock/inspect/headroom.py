@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rowlock.errors import CommandError, KafkaUnreachableError
 from rowlock.inspect.open_xa import check_open_xa
@@ -20,12 +20,11 @@ from rowlock.views.topic_settings import TopicSettings
 from schemas.config.model import Config
 from schemas.errors import ServerConnectError
 from schemas.findings import Finding
-from schemas.io.server_errors import is_access_denied
 
 
-def measure_headroom(config: Config) -> tuple[list[Backlog], list[Finding]]:
+def measure_headroom(config: Config, reported: Sequence[Finding]) -> tuple[list[Backlog], list[Finding]]:
     """Return the log of each source and the topic of each unit, even without a backlog, and the findings
-    about them.
+    about them. A missing right that is among those `reported` is not found again.
 
     Returns nothing if Kafka does not answer, which is a finding already (see `list_short_logs`).
     """
@@ -35,14 +34,15 @@ def measure_headroom(config: Config) -> tuple[list[Backlog], list[Finding]]:
     except KafkaUnreachableError:
         return [], []
     found = [each for each in measured if isinstance(each, Backlog)]
-    warnings = [each for each in measured if isinstance(each, Finding)]
+    warnings = _omit_reported([each for each in measured if isinstance(each, Finding)], reported)
     return found, warnings + [
         alarm for each in found for alarm in (*each.list_alarms(), *each.list_short_warnings())
     ]
 
 
-def list_short_logs(config: Config) -> list[Finding]:
-    """Return the warnings about logs of sources that an ordinary outage may outlast.
+def list_short_logs(config: Config, reported: Sequence[Finding]) -> list[Finding]:
+    """Return the warnings about logs of sources that an ordinary outage may outlast. A missing right that is
+    among those `reported` is not found again.
 
     This needs no Kafka, without which the backlogs are not known.
     """
@@ -50,12 +50,20 @@ def list_short_logs(config: Config) -> list[Finding]:
     nothing = NeededLog(0.0, None, "capture has not read")
     read = [each for name in names for each in _yield_source_backlog(config, name, nothing)]
     backlogs = [each for each in read if isinstance(each, Backlog)]
-    found = [each for each in read if isinstance(each, Finding)]
+    found = _omit_reported([each for each in read if isinstance(each, Finding)], reported)
     return found + [warning for each in backlogs for warning in each.list_short_warnings()]
 
 
+def _omit_reported(warnings: list[Finding], reported: Sequence[Finding]) -> list[Finding]:
+    """Return the warnings without those of a source whose remedy an error of the same source has already: its
+    user lacks a right.
+    """
+    errors = {(each.place, each.remedy) for each in reported if each.level == "error" and each.remedy}
+    return [each for each in warnings if (each.place, each.remedy) not in errors]
+
+
 def _read_status(config: Config) -> Status:
-    reader = StatusReader(config, finds_lost_sources=False)  # `check` finds them itself
+    reader = StatusReader(config, examines_servers=False)
     try:
         return reader.read_status()
     finally:
@@ -72,12 +80,12 @@ def _yield_source_backlogs(config: Config, seen: Status) -> Iterator[Backlog | F
 
 def _yield_source_backlog(config: Config, name: str, needed: NeededLog) -> Iterator[Backlog | Finding]:
     """Yield the backlog of a source's capture, or a warning if its retention is not known. Nothing if the
-    source does not answer, or refuses to show its log: that is an error of the source's check.
+    source does not answer: that is an error of the source's check.
     """
     try:
         yield measure_source_backlog(config.sources[name], name, needed)
     except CommandError as error:
-        if not (isinstance(error.__cause__, ServerConnectError) or is_access_denied(error.__cause__)):
+        if not isinstance(error.__cause__, ServerConnectError):
             yield build_unknown_headroom_finding(f"source {name}", error.problem.what, error.problem.action)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from producer.checks.recovered_xa import read_prepared_xids
+from producer.errors import CaptureError
 from rowlock.inspect.observed.source_status import SourceStatus
 from rowlock.views.retention import format_period
 from rowlock.views.source import has_view
@@ -23,7 +24,11 @@ def check_open_xa(config: SourceConfig, source: SourceStatus, now_ms: int) -> It
     """Yield a warning for each. Queries the server."""
     if has_view(config):
         return
-    known = read_prepared_xids(config)
+    try:
+        known = read_prepared_xids(config)
+    except CaptureError as error:
+        yield Finding("warning", f"source {source.name}", error.problem.what, error.problem.action)
+        return
     if known is not None:
         yield from judge_open_xa(source, known, now_ms)
 

@@ -164,9 +164,11 @@ class _SharedFacts:
 class StatusReader:
     """Reads the status repeatedly (`--watch`), over one Kafka client."""
 
-    def __init__(self, config: Config, *, finds_lost_sources: bool = True) -> None:
-        """`finds_lost_sources`: whether targets are asked for units of sources that Kafka does not know."""
-        self._config, self._finds_lost_sources = config, finds_lost_sources
+    def __init__(self, config: Config, *, examines_servers: bool = True) -> None:
+        """`examines_servers`: whether servers are asked why a unit cannot run: sources and targets for what
+        they refuse, targets for units of sources that Kafka does not know. `check` does that itself.
+        """
+        self._config, self._examines_servers = config, examines_servers
         self._kafka = KafkaView(config.kafka)
         self._applied = AppliedReader(config, self._kafka, TopicSettings(config.kafka))
         self._placements = PlacementReader(config)
@@ -210,9 +212,9 @@ class StatusReader:
         assigned = self._kafka.read_topic_tables(list_sources_to_capture(self._config), partitions)
         expected = list_apply_units(self._config, partitions, assigned)
         problems = self._list_unreadable(marks) + self._split_topics(expected, partitions)
-        if self._finds_lost_sources:
+        if self._examines_servers:
             problems += self._list_lost_sources(marks, partitions)
-        problems += self._list_unsupported_targets({unit.target for unit in expected})
+            problems += self._list_unsupported_targets({unit.target for unit in expected})
         applied: list[AppliedUnit] = []
         unknown: list[ApplyUnitName] = []
         for target in sorted({unit.target for unit in expected}):
@@ -294,7 +296,8 @@ class StatusReader:
             placement.units.get(build_capture_unit_name(name)),
             patterns=self._config.sources[name].tables,
         )
-        refused = self._explain_refused_source(name, placement) if found.state in _NOT_CAPTURED else None
+        is_examined = self._examines_servers and found.state in _NOT_CAPTURED
+        refused = self._explain_refused_source(name, placement) if is_examined else None
         if refused is not None:
             return msgspec.structs.replace(found, state="stopped", reason=refused.what, remedy=refused.remedy)
         needed = found.find_needed_log(now_ms)

@@ -112,8 +112,11 @@ def test_the_documented_user_lacks_nothing(kafka: Kafka, bank: Bank, tmp_path: P
 def list_lacking(config: Config) -> list[Finding]:
     """Return what `check` finds about rights that the source's user lacks, but not the optional ones."""
     scoped = list_scoped_findings(config)
-    headroom = list_short_logs(config) if is_kafka_unreachable(scoped) else measure_headroom(config)[1]
-    found = [*dict.fromkeys(each.finding for each in scoped), *headroom]
+    found = list(dict.fromkeys(each.finding for each in scoped))
+    if is_kafka_unreachable(scoped):
+        found += list_short_logs(config, found)
+    else:
+        found += measure_headroom(config, found)[1]
     mine = [each for each in found if each.place.startswith("source s")]
     return [each for each in mine if each.level == "error" or "denied" in each.message]
 

@@ -62,8 +62,8 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return attach_scope(FindingScope.TABLE, "b1", [found])
 
     monkeypatch.setattr("rowlock.inspect.check.list_scoped_findings", list_scoped_findings)
-    monkeypatch.setattr("rowlock.inspect.headroom.measure_headroom", lambda _: ([], []))
-    monkeypatch.setattr("rowlock.inspect.headroom.list_short_logs", lambda _: [])
+    monkeypatch.setattr("rowlock.inspect.headroom.measure_headroom", lambda *_: ([], []))
+    monkeypatch.setattr("rowlock.inspect.headroom.list_short_logs", lambda *_: [])
     monkeypatch.setattr("rowlock.coordinator.control_view.find_living_leader", lambda _: None)
     return prefixes
 
@@ -336,14 +336,14 @@ def test_check_measures_no_headroom_if_kafka_does_not_answer(
         found = Finding(level, place, "Kafka does not answer", "start the broker")
         return attach_scope(scope, "", [found])
 
-    def measure(config: Config) -> tuple[list[Backlog], list[Finding]]:
+    def measure(config: Config, _: object) -> tuple[list[Backlog], list[Finding]]:
         asked.append(config)
         return [], []
 
     monkeypatch.setattr("rowlock.inspect.check.list_scoped_findings", find)
     short = Finding("warning", "source b1", "its log is kept for 60 s only", "keep it longer")
     monkeypatch.setattr("rowlock.inspect.headroom.measure_headroom", measure)
-    monkeypatch.setattr("rowlock.inspect.headroom.list_short_logs", lambda _: [short])
+    monkeypatch.setattr("rowlock.inspect.headroom.list_short_logs", lambda *_: [short])
     ended = invoke("check", "-c", write_config("one.yaml", "rowlock"))
     assert ended.exit_code == (1 if level == "error" else 0), ended.output
     assert "Kafka does not answer" in ended.stdout

@@ -30,8 +30,9 @@ class LeaderConfig:
     are less frequent."""
     lease: float = 10.0
     """An agent may go on writing for this long after it sent the last message that the leader answered."""
-    margin: float = 1.0
-    """Time added to the lease before an agent is considered lost."""
+    margin: float = 0.25
+    """Time added to the lease before an agent is considered lost. It covers clocks that run at different
+    rates: an agent counts its lease from sending a message, the leader from receiving it, which is later."""
     leader_lease: float = 5.0
     """A leader sends nothing more after this long without a confirmed record: a later leader may exist."""
     prepare_timeout: float = 60.0

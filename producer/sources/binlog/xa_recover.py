@@ -9,7 +9,8 @@ from producer.sources.catalog import Catalog
 from producer.sources.source_session import SourceSession
 from schemas.wire.position import LogPoint, parse_binlog_file_number
 
-_DENIED = frozenset({1044, 1142, 1227, 1401})  # 1401: XAER_RMERR, without XA_RECOVER_ADMIN
+_DENIED = frozenset({1227, 1401})
+"""The answers of MySQL to a user without XA_RECOVER_ADMIN: ER_SPECIFIC_ACCESS_DENIED_ERROR, XAER_RMERR."""
 
 
 def read_recovered_xa(catalog: Catalog) -> RecoveredXa | None:
