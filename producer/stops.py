@@ -18,7 +18,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from producer.binlog_format.errors import DecodeError, DefinitionMismatch, IncompleteRowImage
+import orjson
+
+from producer.binlog_format.errors import (
+    DecodeError,
+    DefinitionMismatch,
+    IncompleteRowImage,
+    OversizedValue,
+)
 from producer.errors import TableStoppedError
 from producer.kafka.settings import (
     MAX_EVENT_BYTES,
@@ -33,6 +40,7 @@ from producer.statements.judgement import StatementVerdict
 from producer.statements.tokens import cut_row_values
 from schemas.findings import COPY_EACH, add_exclusion, format_copy_remedy
 from schemas.problems import Problem
+from schemas.table.left_out import LeftOutColumns
 from schemas.table.model import Table, list_ambiguous_columns
 from schemas.table.patterns import format_table_pattern
 from schemas.wire.position import STOP_ROW, Position
@@ -52,6 +60,7 @@ CAUSES: dict[str, str] = {
     "size": "a row is larger than Kafka's maximum message size",
     "unfit": "the table changed so that it cannot be captured",
     "deselected": "the table was taken out of `tables:`",
+    "columns": "`columns:` leaves out other columns than the table's topic does",
     "xa": "an XA transaction changes the table, and its rows are not known or cannot be read",
     "log": "capture cannot follow the table in the log",
     "failover": "the topic and the log of the source's new server do not agree about the table",
@@ -107,9 +116,16 @@ class StopCause:
         return self.epoch, self.file_number, self.pos, STOP_ROW + number
 
 
+_DECODING_CAUSES: Mapping[type[DecodeError], str] = {
+    DefinitionMismatch: "definition",
+    IncompleteRowImage: "log",
+    OversizedValue: "size",
+}
+
+
 def build_decoding_stop(name: TableName, error: DecodeError) -> TableStoppedError:
     """Return the stop of a table with rows that cannot be read."""
-    cause = {DefinitionMismatch: "definition", IncompleteRowImage: "log"}.get(type(error), "value")
+    cause = _DECODING_CAUSES.get(type(error), "value")
     what, remedy = error.problem.what, error.problem.remedy
     first = f"{remedy}, and " if remedy else ""
     return TableStoppedError(frozenset([name]), cause, what, f"{first}{format_copy_remedy(*name)}")
@@ -124,20 +140,32 @@ def build_oversized_row_stop(
     """
     key, value = record
     row, size = key[:200].decode("utf-8", "replace"), len(key) + len(value)
-    copy = format_copy_remedy(*name)
+    copy, largest = format_copy_remedy(*name), _describe_largest_column(value)
     if limit < MAX_EVENT_BYTES:
         return TableStoppedError(
             frozenset([name]), "size",
-            f"the row {row} of {name[0]}.{name[1]} makes an event of {size} bytes, and topic {topic} takes "
-            f"up to {limit} bytes (max.message.bytes {limit + MESSAGE_OVERHEAD})",
+            f"the row {row} of {name[0]}.{name[1]} makes an event of {size} bytes{largest}, and topic "
+            f"{topic} takes up to {limit} bytes (max.message.bytes {limit + MESSAGE_OVERHEAD})",
             f"set max.message.bytes of the topic to {TOPIC_MESSAGE_BYTES}, then {copy}",
         )  # fmt: skip
     return TableStoppedError(
         frozenset([name]), "size",
-        f"the row {row} of {name[0]}.{name[1]} makes an event of {size} bytes, the limit "
+        f"the row {row} of {name[0]}.{name[1]} makes an event of {size} bytes{largest}, the limit "
         f"is {MAX_MESSAGE_BYTES} bytes",
-        f"exclude the table, or make the row smaller and {copy}",
+        f"leave columns out (`columns:`), or exclude the table, or make the row smaller and {copy}",
     )  # fmt: skip
+
+
+def _describe_largest_column(value: bytes) -> str:
+    """Return which column takes most of an event, in brackets."""
+    event, sizes = orjson.loads(value), dict[str, int]()
+    for image in (event["before"], event["after"]):
+        for column, part in (image or {}).items():
+            sizes[column] = sizes.get(column, 0) + len(orjson.dumps(part))
+    if not sizes:
+        return ""
+    largest = max(sizes, key=lambda column: sizes[column])
+    return f" (column {largest}: {sizes[largest]} bytes)"
 
 
 def find_stop_position(place: Position | None, ceiling: Position | None, *here: Position) -> Position | None:
@@ -224,6 +252,24 @@ def build_ambiguous_label_stop(table: Table) -> TableStoppedError | None:
         "were written before may be wrong",
         format_copy_remedy(*name),
     )
+
+
+def build_columns_stop(name: TableName, table: Table, left_out: LeftOutColumns) -> TableStoppedError | None:
+    """Return the stop of a table whose columns are published otherwise since the option `columns:` was
+    changed; None: they are published as before.
+
+    `table`: the definition in its topic. Values of a column that was not published are in no event, and
+    rows that were published before still have those of a column that no longer is. A copy replaces both.
+    """
+    different = left_out.find_differences(table)
+    if not different:
+        return None
+    published = [column for column in different if column in table.column_names]
+    newly = [column for column in different if column not in published]
+    what = [f"leaves out {', '.join(published)}, which the topic has"] if published else []
+    what += [f"publishes {', '.join(newly)}, whose earlier values the topic lacks"] if newly else []
+    reason = f"`columns:` now {' and '.join(what)} ({'.'.join(name)})"
+    return TableStoppedError(frozenset([name]), "columns", reason, format_copy_remedy(*name))
 
 
 def merge_table_stops(

@@ -24,7 +24,11 @@ from producer.sources.protocols import DefinitionProver
 from producer.start.repeated_events import send_definition
 from producer.start.started import StartedCapture
 from producer.start.startup import explain_unproven
-from producer.statements.columns import compute_column_changes
+from producer.statements.columns import (
+    compute_column_changes,
+    is_computed_from_left_out,
+    is_left_out_only,
+)
 from producer.statements.conversions import DoubtedValues, find_alter_doubt, find_swap_doubt
 from producer.statements.ddl import DmlStatement, TableDdl, UnknownStatement
 from producer.statements.judgement import StatementVerdict
@@ -219,14 +223,17 @@ class BarrierHandler:
         table = (
             state.table if verdict.keeps_definition else self._resolve_definition(state, position, barrier)
         )
-        same = is_same_definition(state.table, table)
-        if verdict.must_stop(same_definition=same):
-            raise build_statement_stop(barrier, verdict)
         statement = barrier.statement
         columns = compute_column_changes([statement], state.table, table)
+        same = is_same_definition(state.table, table)
+        if columns is None and is_computed_from_left_out(table):
+            same = False  # the definition does not show whether the columns that it lacks are as before
+        keeps_published = is_left_out_only(columns, state.table, table)
+        if not keeps_published and verdict.must_stop(same_definition=same):
+            raise build_statement_stop(barrier, verdict)
         self._require_unconverted(state.name, barrier, find_alter_doubt(statement, state.table, table))
         state.set_definition(table, position)
-        effect = verdict.get_effect(same_definition=same)
+        effect = "kept" if keeps_published else verdict.get_effect(same_definition=same)
         send_definition(
             self.writer,
             self.started.context,

@@ -35,11 +35,12 @@ def explain_mismatch(
     """
     found = logged.parse_metadata(form)
     shown = len(logged.columns) - _count_hidden_columns(table, logged, found, form)
-    if len(table.columns) != shown:
-        return f"{shown} columns in the log, {len(table.columns)} in the table definition"
-    if found.names and found.names[:shown] != table.column_names:
-        return f"columns {found.names} in the log, {table.column_names} in the table definition"
-    for i, column in enumerate(table.columns):
+    names = table.logged_names
+    if len(names) != shown:
+        return f"{shown} columns in the log, {len(names)} in the table definition"
+    if found.names and found.names[:shown] != names:
+        return f"columns {found.names} in the log, {names} in the table definition"
+    for i, column in zip(table.places, table.columns, strict=True):
         for logs, defines in _list_differences(i, column, logged, found, charsets):
             return f"column {column.name} is {logs} in the log, {defines} in the table definition"
     return _explain_other_key(table, found)
@@ -52,10 +53,10 @@ def _count_hidden_columns(table: Table, logged: TableMap, found: LoggedMetadata,
     No catalog shows them. If the log has no names they are recognised by their form, and by an index
     that needs one.
     """
-    more = len(logged.columns) - len(table.columns)
+    first = len(table.places) + len(table.left_out)
+    more = len(logged.columns) - first
     if not form.hidden_hashes or more <= 0:
         return 0
-    first = len(table.columns)
     if not all(
         logged.columns[i] == _HASH and found.unsigned.get(i, True) for i in range(first, first + more)
     ):
@@ -139,7 +140,8 @@ def _explain_other_key(table: Table, found: LoggedMetadata) -> str | None:
     possible = (
         [table.key.columns] if primary else [(), *(index.columns for index in (table.key, *table.unique))]
     )
-    logged = tuple(table.columns[i].name for i in found.primary)
+    names = table.logged_names
+    logged = tuple(names[i] for i in found.primary)
     if logged in possible:
         return None
     defined = ", ".join(table.key.columns) if primary else "missing"

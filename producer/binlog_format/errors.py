@@ -24,3 +24,7 @@ class IncompleteRowImage(DecodeError):  # noqa: N818 - named for what is wrong
 
 class UndecodableRow(DecodeError):  # noqa: N818 - named for what is wrong
     """A row image is not full, or contains an unknown type or form."""
+
+
+class OversizedValue(DecodeError):  # noqa: N818 - named for what is wrong
+    """A published value is larger than any event of Kafka, and was not kept."""

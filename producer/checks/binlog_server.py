@@ -6,7 +6,7 @@ are reported at once. A variable that the server does not have is considered rig
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
@@ -38,6 +38,8 @@ from schemas.io.server_errors import (
     format_mysql_error,
     get_noted_read,
 )
+from schemas.table.left_out import LeftOutColumns
+from schemas.table.model import Table
 from schemas.table.online_ddl import TableName, find_tool_tables
 
 _ACCESS_DENIED = frozenset({1045, 1044, 1698})
@@ -212,12 +214,32 @@ f"pt-online-schema-change alters {owner[0]}.{owner[1]}"),
             ("no action if it is such a table; otherwise write its full name in `tables:`, or see "
 "`online_ddl`"),
         )  # fmt: skip
-    for name, surveyed in catalog.tables.examine_tables(names).items():
+    examined = catalog.tables.examine_tables(names)
+    for name, surveyed in examined.items():
         if surveyed.problem is not None:
             yield build_error_finding(f"{place}, table {name[0]}.{name[1]}", surveyed.problem)
+    if all(surveyed.problem is None for surveyed in examined.values()):  # else not every column is known
+        tables = [surveyed.table for surveyed in examined.values() if surveyed.table is not None]
+        yield from _check_left_out_columns(catalog.tables.left_out, tables, place)
     for pattern in source.tables:
         if not pattern.startswith("!") and names and not catalog.tables.list_table_names([pattern]):
             yield build_no_table_finding(place, [pattern])
+
+
+def _check_left_out_columns(
+    left_out: LeftOutColumns, tables: Sequence[Table], place: str
+) -> Iterator[Finding]:
+    """Check that the tables have the columns that `columns:` names."""
+    for pattern, column in left_out.yield_unknown(tables):
+        what = (
+            f"no table that {pattern!r} decides about has a column {column}"
+            if column
+            else f"{pattern!r} decides about no captured table"
+        )
+        yield Finding(
+            "warning", f"{place}, columns", f"{what}: it leaves nothing out",
+            "correct the name, or remove it from `columns:`",
+        )  # fmt: skip
 
 
 def _select_tables(

@@ -33,7 +33,18 @@ MAX_COPY_RESTARTS = 3
 _WITHOUT_DEBT = frozenset({"dropped", "deselected"})
 #: Causes of stops in the middle of a copy that a copy from the beginning may avoid.
 _PASSING = frozenset(
-    {"dropped", "unseen", "rows-replaced", "statement", "definition", "unfit", "xa", "topic-lost", "failover"}
+    {
+        "dropped",
+        "unseen",
+        "rows-replaced",
+        "statement",
+        "definition",
+        "unfit",
+        "columns",
+        "xa",
+        "topic-lost",
+        "failover",
+    }
 )
 
 

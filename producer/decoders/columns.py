@@ -16,6 +16,7 @@ import msgspec
 
 from producer.binlog_format import types as t
 from producer.binlog_format.charsets import encode_utf8_in_latin1, find_code_check, find_decoder
+from producer.binlog_format.column_sizes import DECIMAL_BYTES, count_length_bytes
 from producer.binlog_format.errors import DefinitionMismatch, UndecodableRow
 from producer.binlog_format.row_events import ColumnMap
 from producer.decoders import scalars, times
@@ -110,9 +111,6 @@ def _build_bit_format(_i: int, logged: ColumnMap, column: ColumnType) -> ColumnF
     return FixedFormat(
         parts=parts, render=lambda n, v: [f"{v} = big({join(n)})"], names={"big": scalars.render_big_int}
     )
-
-
-DECIMAL_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
 def _build_decimal_format(_i: int, logged: ColumnMap, column: ColumnType) -> ColumnFormat | None:
@@ -223,13 +221,6 @@ def _make_unpacking_decoder(decode: Callable[[bytes], str] | None) -> Callable[[
     if decode is None:
         return lambda data: unpack_value(data).decode("latin-1")
     return lambda data: decode(unpack_value(data))
-
-
-def count_length_bytes(logged: ColumnMap) -> int:
-    """Return the bytes of the length of a value of variable size."""
-    if logged.type in t.STRINGS:
-        return 2 if logged.metadata > 255 else 1
-    return logged.metadata
 
 
 def _find_column_decoder(column: ColumnType) -> Callable[[bytes], str] | None:

@@ -18,7 +18,8 @@ that of its after image.
 A value that does not fit its column (bytes that are no text of its charset) is written to the event raw
 and marked (producer/decoders/marked.py). Errors: `DefinitionMismatch` when the TABLE_MAP does not fit
 the definition (the stream is at an unnoticed DDL: read the definition again, or stop the table);
-`IncompleteRowImage`; `UndecodableRow` for any other unknown form.
+`IncompleteRowImage`; `OversizedValue` for a published value that was too large to keep
+(producer/binlog_format/large_rows.py); `UndecodableRow` for any other unknown form.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ from collections.abc import Iterator
 import orjson
 
 from producer.binlog_format import types as t
+from producer.binlog_format.column_sizes import count_length_bytes, get_fixed_size
 from producer.binlog_format.definition_match import explain_mismatch
-from producer.binlog_format.errors import DefinitionMismatch, UndecodableRow
+from producer.binlog_format.errors import DefinitionMismatch, OversizedValue, UndecodableRow
+from producer.binlog_format.large_rows import CutBody
 from producer.binlog_format.row_events import (
     ColumnMap,
     TableMap,
@@ -41,12 +44,7 @@ from producer.binlog_format.row_events import (
     read_table_id,
     unpack_rows_event,
 )
-from producer.decoders.columns import (
-    DECIMAL_BYTES,
-    build_column_format,
-    count_length_bytes,
-    require_single_codes,
-)
+from producer.decoders.columns import build_column_format, require_single_codes
 from producer.decoders.envelope import (
     LAST_FALSE,
     LAST_TRUE,
@@ -104,17 +102,18 @@ class TableCodec:
 
     def __init__(self, table: Table, table_map: TableMap, source: SourceContext, tail: TopicTail) -> None:
         formats = _build_formats(table, table_map, source)
-        key = table.find_ordinals(table.key.columns)
+        places, names = table.places, table.logged_names
+        key = tuple(places[i] for i in table.find_ordinals(table.key.columns))
         self.table = table
         self._columns = len(formats)
         self._bitmap = (len(formats) + 7) // 8
-        image = tuple(range(len(table.columns))) if len(formats) > len(table.columns) else None
-        self._layout = RowLayout(formats, table.column_names, key, image)
+        image = places if len(formats) > len(places) else None
+        self._layout = RowLayout(formats, names, key, image)
         self._loops: dict[str, LoopFunction] = {}
         self._keyed = ImageFunctions(self._layout)
-        self._plain = ImageFunctions(RowLayout(formats, table.column_names, image=image))
+        self._plain = ImageFunctions(RowLayout(formats, names, image=image))
         key_only = (f if i in key else _skip_format(table_map.columns[i]) for i, f in enumerate(formats))
-        self._keys = ImageFunctions(RowLayout(tuple(key_only), table.column_names, image=key))
+        self._keys = ImageFunctions(RowLayout(tuple(key_only), names, image=key))
         self._frame = EnvelopeRenderer(table.db, table.name, source)
         self._source = source
         self._tail = tail
@@ -131,8 +130,10 @@ class TableCodec:
 
         `source.row` counts from `first_row`, `last` is false.
 
-        Raises UndecodableRow; nothing is changed then.
+        Raises UndecodableRow, OversizedValue; nothing is changed then.
         """
+        if body.__class__ is CutBody:
+            self._require_unpublished(body)
         try:
             start = self._find_first_row(event_type, body)
             records = self._encode_records(event_type, body, start, tx, first_row)
@@ -145,6 +146,17 @@ class TableCodec:
             self._tail.last = self._last = last
             self._prev = self._frame.render_position(last)
         return records
+
+    def _require_unpublished(self, body: bytes) -> None:
+        """Raise OversizedValue if a value is missing that is to be published."""
+        for value in body.cut if isinstance(body, CutBody) else ():
+            if value.place in self._layout.shown:
+                column = self.table.logged_names[value.place]
+                raise OversizedValue(
+                    f"a value of column {column} of {self.table.db}.{self.table.name} has {value.size} "
+                    "bytes, and Kafka takes no event of that size",
+                    "leave the column out (`columns:`), exclude the table, or make the value smaller",
+                )
 
     def withdraw_rows(self, records: list[tuple[bytes, bytes]], keep: int, tx: TransactionContext) -> None:
         """Withdraw all but the first `keep` of the records of the last `build_records`: they are not sent."""
@@ -246,15 +258,16 @@ def _build_formats(table: Table, table_map: TableMap, source: SourceContext) -> 
         raise UndecodableRow.wrap_error(where, error) from error
     if wrong is not None:
         raise DefinitionMismatch(f"{where}: {wrong}")
-    formats, indexed = [], list_indexed_columns(table)
-    for i, (column, logged) in enumerate(zip(table.columns, table_map.columns, strict=False)):
+    formats: dict[int, ColumnFormat] = {}
+    indexed = list_indexed_columns(table)
+    for i, column in zip(table.places, table.columns, strict=True):
         try:
-            form = build_column_format(i, logged, column.type)
-            formats.append(require_single_codes(i, form, column.type) if column.name in indexed else form)
+            form = build_column_format(i, table_map.columns[i], column.type)
+            formats[i] = require_single_codes(i, form, column.type) if column.name in indexed else form
         except (DefinitionMismatch, UndecodableRow) as error:
             raise type(error).wrap_error(f"{where}.{column.name}", error) from error
-    formats += map(_skip_format, table_map.columns[len(formats) :])  # hidden ones, which no definition has
-    return tuple(formats)
+    # The others are left out, or hidden ones of the server, which no definition has.
+    return tuple(formats.get(i) or _skip_format(logged) for i, logged in enumerate(table_map.columns))
 
 
 def _walk_images(images: ImageFunctions, bitmap: int, body: bytes, p: int) -> Iterator[tuple[str, int]]:
@@ -321,29 +334,11 @@ def replace_previous(value: bytes, position: Position | None) -> bytes:
 
 
 _PREVIOUS, _AFTER_PREVIOUS = b'"prev":', b',"gen":'
-_SIZES = {
-    t.TINY: 1, t.SHORT: 2, t.INT24: 3, t.LONG: 4, t.LONGLONG: 8, t.FLOAT: 4, t.DOUBLE: 8, t.YEAR: 1,
-    t.DATE: 3, t.NEWDATE: 3, t.TIME: 3, t.DATETIME: 8, t.TIMESTAMP: 4,
-}  # fmt: skip
-_FRACTIONAL = {t.TIMESTAMP2: 4, t.DATETIME2: 5, t.TIME2: 3}
 
 
 def _skip_format(column: ColumnMap) -> ColumnFormat:
     """Return a format that reads only what is needed to find the next column."""
-    size = _get_fixed_size(column)
+    size = get_fixed_size(column)
     if size is not None:
         return FixedFormat(parts=(("", f"{size}x"),), render=lambda _names, _out: [])
     return VariableFormat(length_bytes=count_length_bytes(column), render=lambda _start, _end, _out: [])
-
-
-def _get_fixed_size(column: ColumnMap) -> int | None:
-    if column.type in _SIZES:
-        return _SIZES[column.type]
-    if column.type in _FRACTIONAL:
-        return _FRACTIONAL[column.type] + (column.metadata + 1) // 2
-    if column.type == t.NEWDECIMAL:
-        scale = column.metadata & 0xFF
-        return sum(4 * (n // 9) + DECIMAL_BYTES[n % 9] for n in ((column.metadata >> 8) - scale, scale))
-    if column.type == t.BIT:
-        return (column.metadata + 7) // 8
-    return column.metadata if column.type in (t.ENUM, t.SET) else None

@@ -18,6 +18,7 @@ from producer.definitions.index import StatementIndex
 from producer.definitions.statement_search import StatementWalker
 from producer.errors import TransientSourceError
 from producer.sources.binlog.binlog_dump import DumpConnection, choose_dump_start
+from producer.sources.binlog.large_packets import OpenFile, open_temporary_file
 from producer.sources.binlog.log_stream import DUMP_HEARTBEAT_S, SILENCE
 from producer.sources.source_session import connect_settings, source_errors
 from schemas.config.model import SourceConfig
@@ -63,6 +64,7 @@ class StatementScan:
         self, low: LogPoint, high: LogPoint, names: FileNames, server_id: int, beat: Callable[[], None]
     ) -> None:
         began = last_read_at = self._clock()
+        received = 0
         start = choose_dump_start(low[1])
         with closing(self._open_dump(names(low[0]), start)) as packets:
             walker = StatementWalker(names(low[0]), start, checksum=packets.checksum)
@@ -75,7 +77,8 @@ class StatementScan:
                 self.index.mark_covered(low, max(low, walker.point))
                 self.read_bytes += sum(map(len, batch))
                 now = self._clock()
-                last_read_at = now if batch else last_read_at
+                if batch or received != packets.received_bytes:
+                    last_read_at, received = now, packets.received_bytes
                 if now - last_read_at > SILENCE:
                     raise TransientSourceError(
                         f"the source was silent for {SILENCE:.0f} s while its log was scanned for statements"
@@ -112,13 +115,23 @@ def _require_server(walker: StatementWalker, server_id: int) -> None:
         )
 
 
-def make_statement_scan(source: SourceConfig) -> StatementScan:
-    """Return the scan of a source's log; each of its dumps has a server id of its own."""
+def make_statement_scan(source: SourceConfig, open_file: OpenFile = open_temporary_file) -> StatementScan:
+    """Return the scan of a source's log; each of its dumps has a server id of its own.
+
+    `open_file`: creates the file of an event that is too large for memory.
+    """
     settings = connect_settings(source)
 
     def dump(file: str, pos: int) -> DumpConnection:
         server_id = random.randrange(1 << 30, 1 << 31)  # noqa: S311 - must differ from other dumps, nothing more
-        return DumpConnection(settings, server_id=server_id, file=file, pos=pos, heartbeat=DUMP_HEARTBEAT_S)
+        return DumpConnection(
+            settings,
+            server_id=server_id,
+            file=file,
+            pos=pos,
+            heartbeat=DUMP_HEARTBEAT_S,
+            open_file=open_file,
+        )
 
     return StatementScan(dump, StatementIndex())
 

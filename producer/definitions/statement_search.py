@@ -12,8 +12,9 @@ from typing import NamedTuple
 from producer.binlog_format import log_event as log
 from producer.binlog_format.errors import DecodeError
 from producer.binlog_format.log_event import AlterPart, BinlogEvent
-from producer.binlog_format.payload import yield_payload_events
+from producer.binlog_format.payload import PayloadBody, yield_payload_events
 from producer.definitions.index import EVERY_TABLE, TouchedTable, yield_touched_tables
+from producer.sources.binlog.large_packets import LargePacket
 from schemas.wire.position import LogPoint, parse_binlog_file_number
 
 _TYPE = 5  # offset of an event's type in its packet
@@ -60,7 +61,7 @@ class StatementWalker:
             if packet[_TYPE] in _READ:
                 self._read_event(packet, found)
             else:
-                self._pos += len(packet) - 1
+                self._pos += (packet.size if isinstance(packet, LargePacket) else len(packet)) - 1
         if (
             packet and packet[_TYPE] not in _READ
         ):  # the log has events that are not sent (MariaDB's annotations)
@@ -80,7 +81,7 @@ class StatementWalker:
             return
         start = log.widen_offset(end, self._pos + size) - size if end else self._pos
         self._pos = start + size
-        body = packet[20:-4] if self._checksum else packet[20:]
+        body = self._get_body(packet)
         if kind == log.MARIADB_GTID:
             self._part = log.parse_mariadb_gtid(body, server_id).alter
         elif kind != log.QUERY or not body.endswith(_NO_CHANGE):
@@ -89,6 +90,17 @@ class StatementWalker:
                 FoundStatement((parse_binlog_file_number(self.file), start), tables)
                 for tables in self._list_changes(event)
             ]
+
+    def _get_body(self, packet: bytes) -> bytes:
+        checksum = 4 if self._checksum else 0
+        if not isinstance(packet, LargePacket):
+            return packet[20 : len(packet) - checksum]
+        stop = packet.size - checksum
+        if packet[_TYPE] == log.TRANSACTION_PAYLOAD:
+            return PayloadBody.build(
+                packet[20:], stop - 20, lambda start: packet.open_slice(20 + start, stop)
+            )
+        return packet.open_source(20, stop).take(stop - 20)
 
     def _read_format(self, packet: bytes) -> None:
         """Read whether the events that follow have a checksum."""

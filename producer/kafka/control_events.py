@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 import orjson
 
 from producer.decoders.envelope import EnvelopeRenderer, SourceContext, TopicTail, TransactionContext
@@ -57,8 +58,9 @@ def encode_definition(
     name = (table.db, table.name)
     op: EventOp = "k" if copy is not None and copy.keys else "m"
     return _encode_control_event(
-        op, name, source, tail, tx, row, definition=table, ddl=ddl, effect=effect, copy=copy, columns=columns
-    )
+        op, name, source, tail, tx, row, definition=msgspec.structs.replace(table, left_out=()), ddl=ddl,
+        effect=effect, copy=copy, columns=columns, left_out=table.left_out or None,
+    )  # fmt: skip
 
 
 def encode_stop(  # noqa: PLR0917 - like its siblings

@@ -87,7 +87,7 @@ def select_read_table(state: TableState) -> Table:
     if not state.reads_keys:
         return table
     columns = tuple(table.get_column(name) for name in table.key.columns)
-    return replace(table, columns=columns, unique=())
+    return replace(table, columns=columns, unique=(), left_out=())
 
 
 def compute_chunk_rows(most: int, asked: CopyState | None, state: TableState) -> int:

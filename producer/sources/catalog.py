@@ -16,6 +16,7 @@ from producer.sources.source_session import SourceSession, connect_settings
 from producer.sources.table_catalog import TableCatalog
 from schemas.config.model import SourceConfig
 from schemas.io.mysql_connection import open_connection
+from schemas.table.left_out import ColumnsOption
 
 BINLOG_FLAVOURS = {flavour.type: flavour for flavour in (MYSQL_FLAVOUR, MARIADB_FLAVOUR)}
 
@@ -26,15 +27,18 @@ def get_flavour(source: SourceConfig) -> BinlogFlavour:
 
 
 class Catalog:
-    """One connection to a source, and the queries about its server and tables that use it.
+    """One connection to a source, and the queries about its server and tables that use it. `columns`: the
+    source's option.
 
     All raise pymysql errors.
     """
 
-    def __init__(self, connection: Connection[Any], flavour: BinlogFlavour) -> None:
+    def __init__(
+        self, connection: Connection[Any], flavour: BinlogFlavour, columns: ColumnsOption | None = None
+    ) -> None:
         self.session = SourceSession(connection, flavour)
         self.server = ServerState(self.session)
-        self.tables = TableCatalog(self.session, self.server)
+        self.tables = TableCatalog(self.session, self.server, columns)
 
     def close(self) -> None:
         self.session.close()
@@ -42,4 +46,5 @@ class Catalog:
 
 def open_catalog(source: SourceConfig) -> Catalog:
     """Return a catalog with a new connection. Raises pymysql errors."""
-    return Catalog(open_connection(**connect_settings(source)), get_flavour(source))
+    connection = open_connection(**connect_settings(source))
+    return Catalog(connection, get_flavour(source), source.left_out_columns)

@@ -4,7 +4,7 @@ handful of queries for all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from schemas.findings import add_exclusion
 from schemas.io.mysql_catalog import CatalogEntry
 from schemas.io.mysql_columns import CatalogColumn
 from schemas.problems import Problem
+from schemas.table.left_out import explain_needed_column, leave_columns_out
 from schemas.table.model import Table
 
 TableName = tuple[str, str]
@@ -44,8 +45,10 @@ def judge_catalog_table(
     stored_otherwise: Callable[[CatalogColumn], bool],
     *,
     logs_virtual: bool = True,
+    left_out: Collection[str] = (),
 ) -> ExaminedTable:
-    """Return whether a table can be captured, judged by its own definition. Pure.
+    """Return whether a table can be captured, judged by its own definition, and the definition without the
+    columns `left_out` (in lower case). Pure.
 
     `stored_otherwise`: returns whether the log stores a column's values in a form that its type does not
     show. `logs_virtual`: whether the log has the values of VIRTUAL columns.
@@ -63,7 +66,11 @@ def judge_catalog_table(
                 "ALTER TABLE … ENGINE=InnoDB, or exclude the table",
             ),
         )
-    otherwise = [column for column in entry.columns if stored_otherwise(column)]
+    if (needed := explain_needed_column(entry.table, left_out)) is not None:
+        return refuse_table(name, needed)
+    table = leave_columns_out(entry.table, left_out)
+    columns = [column for column in entry.columns if column.name in table.column_names]
+    otherwise = [column for column in columns if stored_otherwise(column)]
     if otherwise:
         shown = ", ".join(f"column {column.name} {column.declared}" for column in otherwise)
         return refuse_table(
@@ -73,7 +80,7 @@ def judge_catalog_table(
                 "ALTER TABLE … MODIFY them to the plain type, or exclude the table",
             ),
         )
-    virtual = [column.name for column in entry.columns if "virtual" in column.extra.lower()]
+    virtual = [column.name for column in columns if "virtual" in column.extra.lower()]
     if virtual and not logs_virtual:
         return refuse_table(
             name,
@@ -83,9 +90,9 @@ def judge_catalog_table(
                 "make them PERSISTENT, or exclude the table",
             ),
         )
-    if (undecodable := explain_undecodable_columns(entry.table)) is not None:
+    if (undecodable := explain_undecodable_columns(table)) is not None:
         return refuse_table(name, undecodable.add_place(place))
-    return ExaminedTable(entry.table, None)
+    return ExaminedTable(table, None)
 
 
 def explain_undecodable_columns(table: Table) -> Problem | None:

@@ -12,17 +12,21 @@ from schemas.errors import SchemaError
 from schemas.io.mysql_catalog import list_tables, read_name_rules, read_tables
 from schemas.io.mysql_foreign_keys import list_cascading_foreign_keys
 from schemas.problems import Problem
+from schemas.table.left_out import NOTHING_LEFT_OUT, ColumnsOption, LeftOutColumns
 from schemas.table.names import NameRules
 
 TableName = tuple[str, str]
 
 
 class TableCatalog:
-    """The catalog of tables through one connection. Raises pymysql errors."""
+    """The catalog of tables through one connection. `columns`: the source's option. Raises pymysql errors."""
 
-    def __init__(self, session: SourceSession, server: ServerState) -> None:
+    def __init__(
+        self, session: SourceSession, server: ServerState, columns: ColumnsOption | None = None
+    ) -> None:
         self._session = session
         self._server = server
+        self._columns = columns or {}
         self.cascades = ForeignKeyActions(session, server)
 
     @cached_property
@@ -32,18 +36,29 @@ class TableCatalog:
         """
         return read_name_rules(self._session.connection)
 
+    @cached_property
+    def left_out(self) -> LeftOutColumns:
+        """The columns that are not published."""
+        return LeftOutColumns(self._columns, self.names) if self._columns else NOTHING_LEFT_OUT
+
     def list_table_names(self, patterns: Sequence[str]) -> list[TableName]:
         """Return the tables that `patterns` select, sorted."""
         return list_tables(self._session.connection, patterns)
 
     def examine_tables(self, names: Collection[TableName]) -> dict[TableName, ExaminedTable]:
-        """Return the definition of each table and whether it can be captured, with a handful of queries
-        for all.
+        """Return the definition of each table, as it is published, and whether it can be captured, with a
+        handful of queries for all.
         """
-        flavour = self._session.flavour
+        flavour, left_out = self._session.flavour, self.left_out
         logs_virtual = flavour.logs_virtual(self._server.version)
         found = {
-            name: judge_catalog_table(name, entry, flavour.stored_otherwise, logs_virtual=logs_virtual)
+            name: judge_catalog_table(
+                name,
+                entry,
+                flavour.stored_otherwise,
+                logs_virtual=logs_virtual,
+                left_out=left_out.list_columns(name),
+            )
             for name, entry in read_tables(self._session.connection, names).items()
         }
         for name in self.cascades.list_child_tables(found):

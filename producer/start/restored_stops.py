@@ -23,6 +23,7 @@ from producer.stops import (
     StopCause,
     StoppedTable,
     build_ambiguous_label_stop,
+    build_columns_stop,
     find_stop_at_start,
     merge_table_stops,
 )
@@ -31,6 +32,7 @@ from schemas.clock import read_clock_ms
 from schemas.config.model import SourceConfig
 from schemas.io.mysql_catalog import is_selected
 from schemas.problems import Problem
+from schemas.table.left_out import LeftOutColumns
 from schemas.table.online_ddl import find_tool_tables
 from schemas.wire.position import parse_binlog_file_number
 from schemas.wire.records import StoredPosition, TableStop
@@ -78,7 +80,9 @@ class FormerStops:
         )
         before = merge_table_stops(_select_open_stops(record, tails), known_stops)
         surveyed = self.tables.examine_tables([name for name in names if name in self.captured.known])
-        patterns = self.tables.names.fold_patterns(self.config.tables)  # once: this queries the source
+        names_rule = self.tables.names  # once: this queries the source
+        patterns = names_rule.fold_patterns(self.config.tables)
+        left_out = LeftOutColumns(self.config.left_out_columns, names_rule)
         of_a_tool = find_tool_tables(
             self.captured.known, self.config.online_ddl.names, patterns, {*names, *self.captured.known}
         )
@@ -114,7 +118,7 @@ class FormerStops:
                 started.copies.forget_begin(format_table_name(name))
                 stop = stop or self._log_stop(cause, name, build_lost_events_stop(name, lost))
             if stop is None:
-                stop = self._stop_ambiguous_labels(cause, name, tails.get(name))
+                stop = self._stop_unfit_definition(cause, name, tails.get(name), left_out)
             if stop is None:
                 continue
             tail = None if started.fresh else tails.get(name)
@@ -146,17 +150,20 @@ class FormerStops:
         error = find_stop_at_start(name, selected=selected, exists=exists, unfit=now.problem)
         return None if error is None else self._log_stop(cause, name, error)
 
-    def _stop_ambiguous_labels(
-        self, cause: StopCause, name: TableName, tail: TableTail | None
+    def _stop_unfit_definition(
+        self, cause: StopCause, name: TableName, tail: TableTail | None, left_out: LeftOutColumns
     ) -> TableStop | None:
-        """Return a stop if a definition has ambiguous labels: the active one, or a later one of the
-        topic that the log has yet to reach.
+        """Return a stop if a definition has ambiguous labels, or other columns than the configuration wants:
+        the active one, or a later one of the topic that the log has yet to reach.
         """
         state = self.captured.tables.get(name)
         if state is None:
             return None
         later = [table for at, table in tail.definitions.items() if at > state.defined_at] if tail else []
-        errors = (build_ambiguous_label_stop(table) for table in (state.table, *later))
+        errors = (
+            build_ambiguous_label_stop(table) or build_columns_stop(name, table, left_out)
+            for table in (state.table, *later)
+        )
         error = next((each for each in errors if each is not None), None)
         return None if error is None else self._log_stop(cause, name, error)
 

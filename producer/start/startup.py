@@ -413,7 +413,9 @@ def explain_changed(name: TableName, former: Table, proof: Proof) -> str | None:
             f"the definition of {table} on the source's new server cannot be proven: a later statement in "
             f"its log (file {proof.last[0]} at {proof.last[1]}) may have changed the table"
         )
-    if proof.table is None or is_same_definition(former, proof.table):
+    if proof.table is None or (
+        is_same_definition(former, proof.table) and former.left_out == proof.table.left_out
+    ):
         return None
     return f"the source's new server defines {table} otherwise than its topic does"
 

@@ -15,7 +15,7 @@ import msgspec
 
 from producer.ports import TopicRanges
 from producer.tables import BegunCopy
-from schemas.table.model import Table, is_same_definition
+from schemas.table.model import LeftOutColumn, Table, is_same_definition
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import Chunk, LogRows
 from schemas.wire.position import Position
@@ -42,6 +42,7 @@ class _Event(msgspec.Struct):
     stop: TableStop | None = msgspec.field(name="stop", default=None)
     copy: CopyMark | None = msgspec.field(name="copy", default=None)
     log: LogRows | None = msgspec.field(name="log", default=None)
+    left_out: tuple[LeftOutColumn, ...] = msgspec.field(name="left_out", default=())
 
 
 _decode: Callable[[bytes], _Event] = msgspec.json.Decoder(_Event).decode
@@ -140,7 +141,7 @@ class TableTail:
         """Add the event at `offset`: a definition, the stop, or a chunk marker."""
         position = event.source.position
         if event.definition is not None:
-            self.definitions[position] = event.definition
+            self.definitions[position] = msgspec.structs.replace(event.definition, left_out=event.left_out)
             if self.stop is not None and position[0] > self.stop.position[0]:
                 self.stop = None
             if event.copy is not None:

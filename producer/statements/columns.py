@@ -17,7 +17,7 @@ from producer.statements.alter import ColumnAction
 from producer.statements.ddl import TableDdl
 from producer.statements.statement import Statement
 from schemas.table.collations import own_name
-from schemas.table.model import ColumnType, Kind, Table
+from schemas.table.model import ColumnType, Kind, Table, is_same_definition
 from schemas.wire.event import ColumnChanges
 
 
@@ -38,11 +38,12 @@ def compute_column_changes(
     None: a part of it is unknown.
 
     They have led from `before` to `after`. If the names or types of `after` contradict them, nothing is
-    known.
+    known. Columns that are not published are none of the result: one that is published from now on has
+    values that no event had, so nothing is known either.
     """
-    columns = {_fold_name(name): _TrackedColumn(name) for name in before.column_names}
-    spelled = {_fold_name(name): name for name in after.column_names}
-    if len(columns) < len(before.columns) or len(spelled) < len(after.columns):
+    columns = {_fold_name(name): _TrackedColumn(name) for name in before.logged_names}
+    spelled = {_fold_name(name): name for name in after.logged_names}
+    if len(columns) < len(before.logged_names) or len(spelled) < len(after.logged_names):
         return None  # the server distinguishes names that are equal here: "ß" and "ẞ"
     converted = False
     for statement in statements:
@@ -54,7 +55,16 @@ def compute_column_changes(
         converted = converted or any(action.what == "convert" for action in actions)
     if spelled.keys() != columns.keys():
         return None
-    now = {spelled[name]: columns[name] for name in spelled}
+    logged = {spelled[name]: columns[name] for name in spelled}
+    now = {name: logged[name] for name in after.column_names}
+    unpublished = set(_list_left_out(before))
+    if any(each.origin in unpublished for each in now.values()):
+        return None
+    redefined = [
+        name for name in _list_left_out(after) if converted or logged[name].defined or not logged[name].sure
+    ]
+    if has_computed_column(after, redefined):
+        return None
     if not _is_outcome_known(before, after, now, converted=converted):
         return None
     kept = {each.origin: name for name, each in now.items() if each.origin is not None}
@@ -65,6 +75,23 @@ def compute_column_changes(
         modified=tuple(name for name in kept.values() if now[name].defined),
         converted=converted,
     )
+
+
+def is_left_out_only(changes: ColumnChanges | None, before: Table, after: Table) -> bool:
+    """Return whether statements with these changes concerned only columns that are not published: each
+    published value is as it was.
+    """
+    is_any = bool(before.left_out or after.left_out)
+    return is_any and changes == ColumnChanges() and is_same_definition(before, after)
+
+
+def is_computed_from_left_out(table: Table) -> bool:
+    """Return whether a published column may be computed from one that is not published."""
+    return has_computed_column(table, _list_left_out(table))
+
+
+def _list_left_out(table: Table) -> list[str]:
+    return [each.name for each in table.left_out]
 
 
 def list_column_actions(statement: Statement) -> tuple[ColumnAction, ...] | None:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from producer.statements.alter import AlterAction
-from producer.statements.columns import has_computed_column
+from producer.statements.columns import has_computed_column, is_computed_from_left_out
 from producer.statements.ddl import TableDdl
 from producer.statements.statement import Statement
 from producer.statements.tokens import names_at
@@ -46,6 +46,9 @@ class DoubtedValues:
     unpadded: bool = False
 
 
+_COMPUTED = DoubtedValues("values are computed from columns that `columns:` leaves out", certain=True)
+
+
 def find_alter_doubt(statement: Statement, before: Table, after: Table) -> DoubtedValues | None:
     """Return what a statement, which led from `before` to `after`, may have changed by its session's
     settings.
@@ -58,6 +61,9 @@ def find_alter_doubt(statement: Statement, before: Table, after: Table) -> Doubt
             "sql_mode PAD_CHAR_TO_FULL_LENGTH: values converted from CHAR now have trailing spaces",
             certain=True,
         )
+    may_convert = bool(settings.zone) or settings.padded or (settings.zeroes_dates and may_copy(statement))
+    if may_convert and is_computed_from_left_out(after):
+        return _COMPUTED
     times = _list_time_columns(settings.zone, after)
     if settings.zone and has_computed_column(after, _list_names_of_kinds(after, Kind.TIMESTAMP)):
         return DoubtedValues(
@@ -86,6 +92,8 @@ def find_swap_doubt(before: Table, after: Table) -> DoubtedValues | None:
         _list_names_of_kinds(after, Kind.DATE, Kind.DATETIME),
         _has_changed_char(before, after),
     )
+    if is_computed_from_left_out(after):
+        return _COMPUTED
     if not times and not dates and not unpadded:
         return None
     return DoubtedValues(

@@ -15,7 +15,11 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from producer.binlog_format.log_event import LoggedStatement
-from producer.statements.columns import compute_column_changes, list_column_actions
+from producer.statements.columns import (
+    compute_column_changes,
+    is_left_out_only,
+    list_column_actions,
+)
 from producer.statements.ddl import SchemaDrop, TableDdl, TriggerCreation
 from producer.statements.judgement import StatementVerdict, judge_statement
 from producer.statements.statement import Statement, parse_statement
@@ -215,6 +219,8 @@ def judge_shadow_statements(statements: Sequence[str], db: str, before: Table, a
         )
     if refusal := _refuses_rows(before, after):
         return SwapResult(refusal)
+    if is_left_out_only(columns, before, after):
+        return SwapResult("", columns, "kept")
     same = is_same_definition(before, after)
     verdicts: list[StatementVerdict] = [verdict for each in parsed for verdict in judge_statement(each)]
     if any(each.must_stop(same_definition=same) for each in verdicts):

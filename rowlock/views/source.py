@@ -11,6 +11,8 @@ from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from rowlock.errors import CommandError
 from rowlock.views.retention import RetentionLimits
 from schemas.config.kinds.sources import SOURCE_KINDS
@@ -23,6 +25,7 @@ from schemas.io.mysql_catalog import list_tables, read_name_rules, read_tables
 from schemas.io.mysql_connection import connect_source
 from schemas.io.server_errors import choose_mysql_remedy, format_mysql_error, is_access_denied
 from schemas.problems import Problem
+from schemas.table.left_out import LeftOutColumns, explain_needed_column
 from schemas.table.model import Table
 from schemas.table.names import format_table_text
 from schemas.table.online_ddl import find_tool_tables
@@ -260,14 +263,19 @@ def read_selected_tables(source: SourceConfig, name: str) -> SelectedTables:
         return _select_by_view(source, name)
     with source_connection(source, name) as conn:
         listed = list_tables(conn, source.tables)
-        patterns = read_name_rules(conn).fold_patterns(source.tables)
-        left_out = find_tool_tables(listed, source.online_ddl.names, patterns, set(listed))
-        for place, entry in read_tables(conn, [name for name in listed if name not in left_out]).items():
+        rules = read_name_rules(conn)
+        of_tools = find_tool_tables(
+            listed, source.online_ddl.names, rules.fold_patterns(source.tables), set(listed)
+        )
+        columns = LeftOutColumns(source.left_out_columns, rules)
+        for place, entry in read_tables(conn, [name for name in listed if name not in of_tools]).items():
             if isinstance(entry.table, TableNotFoundError):
                 continue  # dropped since it was listed
             if isinstance(entry.table, SchemaError):
                 problem = entry.table.problem
                 found.unfit[place] = replace(problem, remedy=add_exclusion(problem.remedy, *place))
+            elif (needed := explain_needed_column(entry.table, columns.list_columns(place))) is not None:
+                found.unfit[place] = replace(needed, remedy=add_exclusion(needed.remedy, *place))
             else:
-                found.tables.append(entry.table)
+                found.tables.append(msgspec.structs.replace(columns.apply_to(entry.table), left_out=()))
     return found

@@ -130,6 +130,7 @@ def _check_source(name: str, source: SourceConfig, document: YamlDocument) -> No
             "every pattern excludes tables",
             'begin with patterns of tables to capture, for example ["bank.*", "!bank.tmp_*"]',
         )
+    _check_columns(name, source, document)
     _check_addresses(name, source, document)
     if source.type == "oracle":
         _check_oracle(name, source, document)
@@ -146,6 +147,29 @@ def _check_source(name: str, source: SourceConfig, document: YamlDocument) -> No
         if value not in (None, "precise"):
             seen = f"{value!r} is about a connector of Debezium's"
             document.add_problem(("sources", name, key), seen, "remove it, or set events: debezium")
+
+
+def _check_columns(name: str, source: SourceConfig, document: YamlDocument) -> None:
+    place = ("sources", name, "columns")
+    if source.columns and source.events == "debezium":
+        seen = "rowlock does not capture this source"
+        right = "remove it, and set column.exclude.list in the connector"
+        document.add_problem(place, seen, right)
+        return
+    if source.columns and not SOURCE_KINDS[source.type].leaves_columns_out:
+        seen = f"capture publishes every column of a source of type {source.type!r}"
+        document.add_problem(place, seen, "remove it: for now only MySQL and MariaDB have this option")
+        return
+    for pattern, columns in source.columns.items():
+        if pattern.startswith("!"):
+            right = "write a pattern of the tables that have the columns"
+            document.add_problem((*place, pattern), f"{pattern!r} would exclude tables", right)
+        else:
+            _check_pattern(pattern, (*place, pattern), document)
+        folded = [column.lower() for column in columns.leave_out]
+        if len(set(folded)) < len(folded):
+            seen = "a column is named twice, upper and lower case do not matter"
+            document.add_problem((*place, pattern, "leave_out"), seen, "name it once")
 
 
 def _check_addresses(name: str, source: SourceConfig, document: YamlDocument) -> None:

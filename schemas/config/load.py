@@ -20,6 +20,7 @@ from schemas.config import yaml_lines
 from schemas.config.changes.text import ConfigText
 from schemas.config.checks import ValidParts, check_across_parts
 from schemas.config.model import (
+    ColumnsConfig,
     Config,
     ConfigErrors,
     CoordinationConfig,
@@ -270,6 +271,8 @@ def _find_nested_model(model: type[BaseModel], key: str) -> type[BaseModel]:
         return TopicConfig
     if model is Route and key == "rename":
         return RenameConfig
+    if model is SourceConfig and key == "columns":
+        return ColumnsConfig
     return next((found for name, found in nested if name == key), model)
 
 

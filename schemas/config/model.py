@@ -22,6 +22,7 @@ from schemas.config.errors import ConfigErrors, ConfigProblem
 from schemas.config.kinds.topics import TopicConfig
 from schemas.config.online_ddl import OnlineDdlConfig
 from schemas.config.servers import (
+    ColumnsConfig,
     KafkaConfig,
     KafkaTargetConfig,
     SourceConfig,
@@ -32,6 +33,7 @@ from schemas.config.servers import (
 from schemas.config.spark import SparkConfig
 
 __all__ = [
+    "ColumnsConfig",
     "Config",
     "ConfigErrors",
     "ConfigProblem",

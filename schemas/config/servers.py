@@ -74,6 +74,17 @@ def _require_source_kind(kind: str) -> str:
     return _require_known_kind(kind, SOURCE_KINDS)
 
 
+class ColumnsConfig(ConfigModel):
+    """The columns of some tables that capture publishes."""
+
+    leave_out: list[Text] = Field(
+        min_length=1,
+        description="Columns that are not published: they are in no event, no definition, no snapshot and "
+        "no copy, and capture does not hold their values. Upper and lower case do not matter. Columns of the "
+        "key and of unique indexes cannot be left out.",
+    )
+
+
 class SourceConfig(ConfigModel):
     """A database whose changes are captured. Its name (letters, digits, `_`, `-`) becomes part of its topics'
     names."""
@@ -108,6 +119,12 @@ class SourceConfig(ConfigModel):
         "separates database and table; "
         'text in backticks is taken literally: ``"bank.`a.b`"`` is the table `a.b`, ``"`my.db`.*"`` all '
         "tables of `my.db`.",
+    )
+    columns: dict[str, ColumnsConfig] = Field(
+        default_factory=dict,
+        description="MySQL and MariaDB: pattern of tables, as in `tables` but without `!` → which of their "
+        "columns are published (default: all). The last pattern that matches a table decides. If the option "
+        "changes for a table that has a topic, the table stops until it is copied.",
     )
     snapshot: Literal["initial", "never", "only"] = Field(
         default="initial",
@@ -170,6 +187,11 @@ class SourceConfig(ConfigModel):
         if isinstance(raw, Mapping) and raw.get("hosts"):
             return raw  # each of them has a port
         return _with_port(raw, kind.port if kind else 0)
+
+    @property
+    def left_out_columns(self) -> dict[str, list[str]]:
+        """Pattern of tables → the columns that are not published."""
+        return {pattern: each.leave_out for pattern, each in self.columns.items()}
 
     def list_servers(self) -> tuple[SourceConfig, ...]:
         """Return the section for each of its servers, with `host` and `port`; one, unless there are

@@ -157,11 +157,22 @@ class UniqueIndex(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
         return replace(self, parts=tuple(parts))
 
 
+class LeftOutColumn(msgspec.Struct, frozen=True, kw_only=True):
+    """A column of a source's table that capture does not publish (`columns:` of the source).
+
+    `place`: its ordinal in the rows of the log, from 0.
+    """
+
+    name: str = msgspec.field(name="name")
+    place: int = msgspec.field(name="place")
+
+
 class Table(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A table of a source, or, after routing, of a target (`db` is then its schema or database).
 
     `key` is the identity of a row: the primary key, or without one the first NOT NULL unique index (by
-    columns, then name). `unique` contains all *other* unique indexes.
+    columns, then name). `unique` contains all *other* unique indexes. `columns` are those that capture
+    publishes; `left_out` has the others, in the order of the log, and only capture knows them.
     """
 
     db: str = msgspec.field(name="db")
@@ -171,10 +182,24 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     unique: tuple[UniqueIndex, ...] = msgspec.field(name="unique", default=())
     charset: str | None = msgspec.field(name="charset", default=None)
     collation: str | None = msgspec.field(name="collation", default=None)
+    left_out: tuple[LeftOutColumn, ...] = msgspec.field(name="left_out", default=())
 
     @property
     def column_names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The ordinals of `columns` in the rows of the log."""
+        left_out = {each.place for each in self.left_out}
+        return tuple(i for i in range(len(self.columns) + len(left_out)) if i not in left_out)
+
+    @property
+    def logged_names(self) -> tuple[str, ...]:
+        """The names of all columns, in the order of the rows of the log."""
+        names = {each.place: each.name for each in self.left_out}
+        names.update(zip(self.places, self.column_names, strict=True))
+        return tuple(names[i] for i in range(len(names)))
 
     def get_column(self, name: str) -> Column:
         """Return the column `name`. Raises KeyError."""
@@ -196,7 +221,8 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def is_same_definition(known: Table, now: Table) -> bool:
-    """Return whether `now` is the definition `known`, as far as `known` goes.
+    """Return whether `now` is the definition `known`, as far as `known` goes. Columns that are not published
+    do not count.
 
     Definitions of older topics lack the expressions of generated columns and of defaults, which may
     then be any. Their collations have whichever name MariaDB showed.
@@ -204,7 +230,8 @@ def is_same_definition(known: Table, now: Table) -> bool:
     if known == now:
         return True
     learnt = tuple(_as_known(old, column) for old, column in zip(known.columns, now.columns, strict=False))
-    whole = replace(now, columns=learnt, collation=_normalize_shown_default(known.collation, now.collation))
+    collation = _normalize_shown_default(known.collation, now.collation)
+    whole = replace(now, columns=learnt, collation=collation, left_out=known.left_out)
     return len(known.columns) == len(now.columns) and known == whole
 
 

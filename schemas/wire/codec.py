@@ -62,6 +62,7 @@ _LEFT_OUT = (
 _ALL_DECODED = b',"undecodable":null}'
 _NO_LOG = b',"log":null}'
 _NO_KEYS = b',"keys":null}'
+_NO_LEFT_OUT_COLUMNS = b',"left_out":null}'
 
 
 class _Version(msgspec.Struct):
@@ -77,6 +78,9 @@ _VERSIONED = msgspec.json.Decoder(_Versioned)
 
 def encode_event_value(event: EventEnvelope) -> bytes:
     """Return the Kafka value of `event`: compact UTF-8 JSON, fields in the order of the structure."""
+    if event.left_out is not None:
+        whole = encode_event_value(msgspec.structs.replace(event, left_out=None))
+        return b'%b,"left_out":%b}' % (whole[:-1], _ENCODER.encode(event.left_out))
     if event.keys is not None:
         whole = encode_event_value(msgspec.structs.replace(event, keys=None))
         return b'%b,"keys":%b}' % (whole[:-1], _ENCODER.encode(event.keys))
@@ -87,7 +91,7 @@ def encode_event_value(event: EventEnvelope) -> bytes:
         whole = encode_event_value(msgspec.structs.replace(event, undecodable=None))
         return mark_undecodable(whole, event.undecodable)
     raw = _ENCODER.encode(event)
-    for nothing in (_NO_KEYS, _NO_LOG, _ALL_DECODED):
+    for nothing in (_NO_LEFT_OUT_COLUMNS, _NO_KEYS, _NO_LOG, _ALL_DECODED):
         raw = raw.removesuffix(nothing) + b"}"
     for nothing in _LEFT_OUT:
         if not raw.endswith(nothing):

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from schemas.table.model import NUMBERED, Table, Value
+from schemas.table.model import NUMBERED, LeftOutColumn, Table, Value
 from schemas.wire.copies import CopyMark
 from schemas.wire.position import Position
 from schemas.wire.records import TableStop
@@ -172,3 +172,7 @@ class EventEnvelope(msgspec.Struct, kw_only=True):
     """For a source with a log that is deleted once it is read: the log rows that identify the event."""
     keys: tuple[tuple[Value, ...], ...] | None = msgspec.field(name="keys", default=None)
     """Keys of rows that exist at the source, each with its columns in the order of the table's key."""
+    left_out: tuple[LeftOutColumn, ...] | None = msgspec.field(name="left_out", default=None)
+    """With a definition: the source's columns that are not published. Capture needs their places in the log;
+    readers ignore them.
+    """

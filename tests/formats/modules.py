@@ -115,6 +115,7 @@ MODULES = {
     "producer/sources/oracle/rows.py": "event",
     "producer/start/covered_rows.py": "event",
     "producer/start/topic_recovery.py": "event",
+    "producer/stops.py": "event",
     "rowlock/agent/apply.py": "unit-command, unit-line",
     "rowlock/agent/capture.py": "capture-command",
     "rowlock/agent/reported.py": "apply-lines, capture-lines",
@@ -158,7 +159,7 @@ def _views() -> tuple[View, ...]:
         json.loads(path.read_text()) for path in (ROOT / "schemas" / "golden" / "v1").glob("*.json")
     )
     events = tuple(each for each in events if "op" in each) + tuple(
-        _lines(FOLDER / "event" / "all-fields.v1.json")
+        event for version in (1, 5) for event in _lines(FOLDER / "event" / f"all-fields.v{version}.json")
     )
     values = [value for _, value in _lines(FOLDER / "topic-debezium" / "records.v1.json") if value]
     whole = [value for _, value in _lines(FOLDER / "topic-debezium-schemas" / "records.v1.json") if value]

@@ -191,6 +191,7 @@ class Dump:
 
     checksum = True
     """What the session has asked for."""
+    received_bytes = 0
 
     def __init__(self, binlog: Binlog, file: str, pos: int, rng: random.Random, size: int = 12) -> None:
         self._binlog, self._rng, self._size = binlog, rng, size

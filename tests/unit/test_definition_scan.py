@@ -56,6 +56,7 @@ class AlterLog:
 
 class Dump:
     checksum = False
+    received_bytes = 0
 
     def __init__(self, server: AlterLog, file: str, pos: int) -> None:
         rotate = struct.pack("<IBIIIH", 0, log.ROTATE, server.sends_as, 0, 0, 0x20) + struct.pack("<Q", pos)

@@ -375,7 +375,7 @@ def test_a_start_leaves_a_missing_table_to_a_later_statement_in_the_log(later: b
     captured = CapturedTables("rowlock", "b1")
     started = StartedCapture(RECORD, CONTEXT, captured, {}, {}, fresh=False)
     tables: Any = SimpleNamespace(names=NameRules(), examine_tables=lambda _: {})
-    config: Any = SimpleNamespace(tables=["bank.*"], online_ddl=enable_all_tools())
+    config: Any = SimpleNamespace(tables=["bank.*"], left_out_columns={}, online_ddl=enable_all_tools())
     writer: Any = None
     proof = UnprovenDefinition((3, 9)) if later else ProvenDefinition(None, None)
     definitions: Any = SimpleNamespace(prove_definitions=lambda _, names: dict.fromkeys(names, proof))
@@ -395,7 +395,7 @@ def test_a_copy_of_a_table_that_is_stopped_at_a_start_ends(monkeypatch: pytest.M
         type(started.copies), "handle_table_stop", lambda _, table, cause, *__: ended.append((table, cause))
     )
     tables: Any = SimpleNamespace(names=NameRules(), examine_tables=lambda _: {})
-    config: Any = SimpleNamespace(tables=["bank.*"], online_ddl=enable_all_tools())
+    config: Any = SimpleNamespace(tables=["bank.*"], left_out_columns={}, online_ddl=enable_all_tools())
     writer: Any = None
     found = {captured.assign_topic_name(NAME): TopicFindings(tables={NAME: TableTail()})}
     FormerStops(tables, UNSEEN, config, writer, captured).take_over_stops(started, [], [NAME], found, {})
@@ -436,7 +436,7 @@ def test_a_start_asks_once_how_names_compare_however_many_tables_there_are() -> 
 
     captured = CapturedTables("rowlock", "b1")
     missing = [("bank", f"n{number}") for number in range(5)]
-    config: Any = SimpleNamespace(tables=["bank.*"], online_ddl=enable_all_tools())
+    config: Any = SimpleNamespace(tables=["bank.*"], left_out_columns={}, online_ddl=enable_all_tools())
     tables: Any = Tables()
     writer: Any = None
     stops = FormerStops(tables, UNSEEN, config, writer, captured)

@@ -100,6 +100,7 @@ class Recording:
     """Packets, read by read; then nothing comes any more."""
 
     checksum = True
+    received_bytes = 0
 
     def __init__(self, *reads: list[bytes]) -> None:
         self._reads = iter(reads)
@@ -236,7 +237,14 @@ class PlannedDumps:
         monkeypatch.setattr(proven_log, "open_stream", self._open)
 
     def _open(
-        self, _settings: object, *, server_id: int, file: str, pos: int, find_current_file: CurrentFile
+        self,
+        _settings: object,
+        *,
+        server_id: int,
+        file: str,
+        pos: int,
+        find_current_file: CurrentFile,
+        open_file: object,
     ) -> LogStream:
         self.opened.append(pos)
         found = self._at[pos]

@@ -31,7 +31,8 @@ class Rows:
         self.read_retention: list[int] = []
 
     def build_records(self, *_: object) -> Records:
-        return [(b"1", b"x"), (b"2", b"x" * MAX_EVENT_BYTES), (b"3", b"x")]
+        large = b'{"before":null,"after":{"id":2,"note":"%b"}}' % (b"x" * MAX_EVENT_BYTES)
+        return [(b"1", b"x"), (b"2", large), (b"3", b"x")]
 
     def withdraw_rows(
         self, _state: object, _source: object, _context: object, records: Records, keep: int
@@ -72,6 +73,7 @@ def test_rows_from_the_one_that_is_too_large_on_are_taken_back_and_not_sent(
     with pytest.raises(TableStoppedError) as stopped:
         sender.send_rows(rows)
     assert stopped.value.tables == {("bank", "acct")}
+    assert f"(column note: {MAX_EVENT_BYTES + 2} bytes)" in stopped.value.reason
     monkeypatch.setattr(rows_module, "mark_last", lambda value: value)
     sender.end_transaction()
     assert (rows.read_retention, sent) == ([1], [(b"1", b"x")])

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import EnvelopeError
-from schemas.table.model import Column, ColumnType, IndexPart, Table, UniqueIndex
+from schemas.table.model import Column, ColumnType, IndexPart, LeftOutColumn, Table, UniqueIndex
 from schemas.wire import codec
 from schemas.wire.copies import CopyMark, CopyOutcome, CopyRequest, CopyState, RemovedRows, RepairLimits
 from schemas.wire.event import (
@@ -103,7 +103,7 @@ _DESCRIBED: dict[str, type[msgspec.Struct]] = {
     "identity": Identity, "anchor": Anchor, "watermark": Watermark, "stop": TableStop, "proof": LogProof,
     "undecodable": Undecodable, "log_rows": LogRows, "copy_mark": CopyMark, "columns": ColumnChanges,
     "copy_state": CopyState, "copy_request": CopyRequest, "limits": RepairLimits, "shadow": ShadowTable,
-    "removed_rows": RemovedRows, "copy_outcome": CopyOutcome,
+    "removed_rows": RemovedRows, "copy_outcome": CopyOutcome, "left_out_column": LeftOutColumn,
 }  # fmt: skip
 
 

@@ -29,7 +29,9 @@ REMEDY = (
     "reload)"
 )
 NO_KEY = NoKeyError("table bank.my log has no key", "add a primary key, or exclude the table")
-SOURCE: Any = SimpleNamespace(tables=["bank.*"], online_ddl=SimpleNamespace(names=ToolNames()), type="mysql")
+SOURCE: Any = SimpleNamespace(
+    tables=["bank.*"], online_ddl=SimpleNamespace(names=ToolNames()), left_out_columns={}, type="mysql"
+)
 
 
 def test_the_entry_is_added_once_and_only_to_this_remedy() -> None:

@@ -19,6 +19,7 @@ from pydantic_core import PydanticUndefined
 from schemas.config.checks import FIXED_OPTIONS
 from schemas.config.load import NOT_YET
 from schemas.config.model import (
+    ColumnsConfig,
     Config,
     CoordinationConfig,
     CoordinationTls,
@@ -41,6 +42,7 @@ _SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
     ("The file", "", Config),
     ("`kafka`", "kafka", KafkaConfig),
     ("`sources.NAME`", "sources", SourceConfig),
+    ("`sources.NAME.columns.PATTERN`", "columns", ColumnsConfig),
     ("`sources.NAME.online_ddl`", "online_ddl", OnlineDdlConfig),
     ("`targets.NAME`", "targets", TargetConfig),
     ("`targets.NAME`, `type: kafka`", "kafka-target", KafkaTargetConfig),

@@ -16,7 +16,9 @@ from typing import Any
 import pymysql
 from pymysqlreplication.binlogstream import BinLogStreamReader
 
+from producer.binlog_format.large_rows import LARGE_EVENT
 from producer.errors import TransientSourceError
+from producer.sources.binlog.large_packets import LargePacketWriter, OpenFile, open_temporary_file
 from schemas.io.mysql_connection import open_connection
 
 LIBRARY_VERSION = "1.0.17"
@@ -41,13 +43,21 @@ def choose_dump_start(pos: int) -> int:
 
 
 class DumpConnection:
-    """A binlog dump that begins at `file`, `pos`.
+    """A binlog dump that begins at `file`, `pos`. `open_file`: creates the file of a packet that is too large
+    for memory.
 
     Raises pymysql's errors of connecting and of the dump command.
     """
 
     def __init__(
-        self, settings: dict[str, Any], *, server_id: int, file: str, pos: int, heartbeat: float
+        self,
+        settings: dict[str, Any],
+        *,
+        server_id: int,
+        file: str,
+        pos: int,
+        heartbeat: float,
+        open_file: OpenFile = open_temporary_file,
     ) -> None:
         found = version("mysql-replication")
         if found != LIBRARY_VERSION:
@@ -76,11 +86,13 @@ class DumpConnection:
         self.checksum: bool = self._reader._BinLogStreamReader__use_checksum
         self._socket: socket.socket = self._reader._stream_connection._sock
         self._socket.settimeout(None)
-        self._cutter = PacketSplitter()
+        self._cutter = PacketSplitter(open_file)
+        self.received_bytes = 0
+        """How much the server has sent: a large packet takes time to arrive."""
 
     def read_packets(self, timeout: float) -> list[bytes]:
         """Return the packets that arrive within `timeout` seconds (binlog events: 0x00, then header and
-        body).
+        body); LargePacket for those above LARGE_EVENT bytes.
 
         The list is empty when none arrived. Raises TransientSourceError when the connection ends, and
         pymysql's errors when the server sends one.
@@ -93,6 +105,7 @@ class DumpConnection:
             raise TransientSourceError(f"the binlog connection broke: {error}") from error
         if not data:
             raise TransientSourceError("the server closed the binlog connection")
+        self.received_bytes += len(data)
         packets = self._cutter.add_data(data)
         for packet in packets:
             if packet[0] != 0:
@@ -101,6 +114,7 @@ class DumpConnection:
 
     def close(self) -> None:
         """End the connection without waiting for the server."""
+        self._cutter.close()
         self._abandon_connection()
 
     def _is_readable(self, timeout: float) -> bool:
@@ -126,14 +140,21 @@ def _with_checksums(settings: dict[str, Any]) -> dict[str, Any]:
 class PacketSplitter:
     """Splits the data of the connection into packets.
 
-    The part of a large packet that has arrived is not copied at each read.
+    The part of a large packet that has arrived is not copied at each read, and is written to a file of
+    `open_file` once it has LARGE_EVENT bytes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, open_file: OpenFile = open_temporary_file) -> None:
         self._rest: bytes | bytearray = b""
+        self._open_file = open_file
+        self._large: LargePacketWriter | None = None
 
     def add_data(self, data: bytes) -> list[bytes]:
-        """Return the packets that are complete with `data`."""
+        """Return the packets that are complete with `data`. Raises TransientSourceError if a file cannot be
+        written.
+        """
+        if self._large is not None:
+            return self._continue_large(self._large, data)
         if len(self._rest) < _READ:
             packets, self._rest = split_packets(bytes(self._rest) + data if self._rest else data)
             return packets
@@ -142,11 +163,26 @@ class PacketSplitter:
         self._rest = grown
         end = _find_chain_end(grown, 0, len(grown))
         if end is None:
+            if len(grown) > LARGE_EVENT:
+                self._rest, self._large = b"", LargePacketWriter(self._open_file)
+                self._large.add_data(grown)
             return []
         with memoryview(grown) as view:
             first, rest = b"".join(_yield_parts(view, 0, end)), bytes(view[end:])
         packets, self._rest = split_packets(rest)
         return [first, *packets]
+
+    def _continue_large(self, large: LargePacketWriter, data: bytes) -> list[bytes]:
+        rest = large.add_data(data)
+        if rest is None:
+            return []
+        self._large = None
+        packets, self._rest = split_packets(rest)
+        return [large.finish(), *packets]
+
+    def close(self) -> None:
+        if self._large is not None:
+            self._large.close()
 
 
 def split_packets(data: bytes) -> tuple[list[bytes], bytes]:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from producer.binlog_format.large_rows import CutBody, CutValue
 from producer.binlog_format.log_event import BinlogEvent
 from producer.checks.binlog_server import check_binlog_server, require_server
 from producer.checks.source_hosts import check_hosts
@@ -25,6 +26,7 @@ from producer.sources.binlog.assembly import TransactionBuffer
 from producer.sources.binlog.binlog_log import BinlogLog
 from producer.sources.binlog.host_watch import HostWatch
 from producer.sources.binlog.hosts import ask_hosts, select_server
+from producer.sources.binlog.large_packets import make_file_opener
 from producer.sources.binlog.proven_log import ProvenLog, log_beginning, read_timed_end, resume_proven_log
 from producer.sources.binlog.server_switch import is_other_server, list_captured_gtids, resume_other_log
 from producer.sources.binlog.xa_recover import read_recovered_xa
@@ -51,9 +53,14 @@ class SpillFile:
     def __init__(self, folder: Path) -> None:
         self._file = tempfile.TemporaryFile(dir=folder, buffering=_BUFFER)  # noqa: SIM115 - it lives as long as this does
         self._log = ""
+        self._count = 0
+        self._cut: dict[int, tuple[CutValue, ...]] = {}  # by the number of the event
 
     def append(self, event: BinlogEvent) -> None:
         self._log = event.file
+        if isinstance(event.body, CutBody):
+            self._cut[self._count] = event.body.cut
+        self._count += 1
         self._file.write(
             _HEAD.pack(
                 event.type,
@@ -70,9 +77,13 @@ class SpillFile:
     def __iter__(self) -> Iterator[BinlogEvent]:
         """Yield the events, once; the disk space is freed afterwards."""
         self._file.seek(0)
+        number = 0
         while head := self._file.read(_HEAD.size):
             kind, timestamp, server_id, flags, start, end, size = _HEAD.unpack(head)
             body = self._file.read(size)
+            if (cut := self._cut.get(number)) is not None:
+                body = CutBody.build(body, cut)
+            number += 1
             yield BinlogEvent(kind, timestamp, server_id, flags, self._log, start, end, body)
         self.close()
 
@@ -165,9 +176,10 @@ class BinlogSource:
         self._source = server
         self._catalog = LiveCatalog(server)
         self.tables = BinlogTables(self._catalog)
-        self._log = ProvenLog(connect_settings(server), self._find_current_file)
+        open_file = make_file_opener(self._config.state_dir / "spill")
+        self._log = ProvenLog(connect_settings(server), self._find_current_file, open_file)
         # Its knowledge of the log outlives runs of capture.
-        self._scan = make_statement_scan(server)
+        self._scan = make_statement_scan(server, open_file)
         self.definitions = DefinitionReader(server, self._catalog, self._scan)
 
     def _choose_server(self) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 
 from producer.binlog_format.log_event import BinlogEvent
+from producer.binlog_format.payload import PayloadBody
 from producer.errors import SourceRefusedError
 from producer.sources.mariadb.mariadb_gtids import SeenGtids
 from schemas.findings import START_OVER
@@ -36,9 +37,12 @@ def digest_event(event: BinlogEvent) -> str:
     The digest excludes the flags (the server changes them in a file that it closes), the checksum, and
     sizes that include the checksum.
     """
-    fixed = _FIXED.pack(event.timestamp, event.type, event.server_id, event.start, len(event.body))
+    body = event.body
+    size = body.size if isinstance(body, PayloadBody) else len(body)
+    fixed = _FIXED.pack(event.timestamp, event.type, event.server_id, event.start, size)
     hashed = blake2b(fixed, digest_size=16)
-    hashed.update(event.body)
+    for block in body.yield_blocks() if isinstance(body, PayloadBody) else (body,):
+        hashed.update(block)
     return hashed.hexdigest()
 
 

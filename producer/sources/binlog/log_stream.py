@@ -18,9 +18,12 @@ import structlog
 
 from producer.binlog_format import log_event as log
 from producer.binlog_format.errors import DecodeError
+from producer.binlog_format.large_rows import cut_rows_event
 from producer.binlog_format.log_event import BinlogEvent, parse_header
+from producer.binlog_format.payload import PayloadBody
 from producer.errors import SourceRefusedError, StreamStoppedError, TransientSourceError
 from producer.sources.binlog.binlog_dump import DumpConnection, choose_dump_start
+from producer.sources.binlog.large_packets import LargePacket, OpenFile, open_temporary_file
 from producer.sources.binlog.log_proof import HEAD, build_other_history_error, check_event
 from producer.sources.source_session import source_errors
 from schemas.findings import START_OVER
@@ -38,6 +41,13 @@ _checksum_at = struct.Struct("<I").unpack_from
 _CUT_OFF = "truncated in the middle of event"
 """What both servers report at an event whose end is not in the file."""
 _OF_THE_STREAM = frozenset({log.ROTATE, log.FORMAT_DESCRIPTION, log.HEARTBEAT, log.HEARTBEAT_V2})
+_NOTED = _OF_THE_STREAM | {log.TABLE_MAP}
+_HEAD = 20
+"""Where an event's body begins in its packet."""
+_PAYLOAD_HEAD = 64
+"""Bytes that contain the head of a TRANSACTION_PAYLOAD event's body."""
+_MAX_MAPS = 4096
+"""Tables with a TABLE_MAP that is kept for a large row event after it: more than any statement has."""
 
 
 class NoEventError(TransientSourceError):
@@ -65,10 +75,12 @@ class LogStream:
         self._pos = pos  # after the last event
         self._clock = clock
         self._heard = clock()
+        self._received = 0  # bytes, a part of a packet included
         self._recent: list[BinlogEvent] = []  # the events of the last read that returned any
         self._closing: BinlogEvent | None = None  # the ROTATE that ended the file before
         self._ahead: list[BinlogEvent] = []
         self._unread: list[bytes] = []
+        self._maps: dict[bytes, bytes] = {}  # a table's id → the body of its last TABLE_MAP
 
     def read_events(self, timeout: float) -> list[BinlogEvent]:
         """Return the events that arrive within `timeout` seconds; empty when none came."""
@@ -101,8 +113,8 @@ class LogStream:
             return unread
         with source_errors():
             packets = self._packets.read_packets(timeout)
-        if packets:
-            self._heard = self._clock()
+        if packets or self._packets.received_bytes != self._received:
+            self._heard, self._received = self._clock(), self._packets.received_bytes
         elif self._clock() - self._heard > SILENCE:
             raise TransientSourceError(
                 f"the source was silent for {SILENCE:.0f} s although it sends a heartbeat each second"
@@ -189,14 +201,15 @@ class LogStream:
 
     def _decode_event(self, packet: bytes) -> BinlogEvent | None:
         timestamp, kind, server_id, size, end, flags = parse_header(packet)
-        if kind in _OF_THE_STREAM:
-            self._record_stream_event(packet)
-            return None
+        if kind in _NOTED:
+            if kind != log.TABLE_MAP:
+                self._record_stream_event(packet)
+                return None
+            self._note_table_map(packet)
         if size != len(packet) - 1:
-            raise StreamStoppedError(
-                f"{self.file}:{end}: an event of {size} bytes came as {len(packet) - 1} bytes"
-            )
-        body = self._verify_checksum(packet, end)
+            kind, body = self._read_large_packet(packet, size, end)
+        else:
+            body = self._verify_checksum(packet, end)
         start, near = self._pos, self._pos + size
         if end and end != near:  # MariaDB writes 0 inside a transaction
             near = log.widen_offset(end, near)
@@ -204,6 +217,46 @@ class LogStream:
         self._pos = near
         # As BinlogEvent(…), which takes twice as long: one is created for each event of the log.
         return tuple.__new__(BinlogEvent, (kind, timestamp, server_id, flags, self.file, start, near, body))
+
+    def _note_table_map(self, packet: bytes) -> None:
+        body = packet[_HEAD:-4] if self._checksum else packet[_HEAD:]
+        self._maps.pop(body[:6], None)
+        self._maps[body[:6]] = body
+        if len(self._maps) > _MAX_MAPS:
+            del self._maps[next(iter(self._maps))]
+
+    def _read_large_packet(self, packet: bytes, size: int, end: int) -> tuple[int, bytes]:
+        """Return type and body of an event that is not in memory: of a row event without its large values."""
+        found = packet.size if isinstance(packet, LargePacket) else len(packet)
+        if size != found - 1 or not isinstance(packet, LargePacket):
+            raise StreamStoppedError(f"{self.file}:{end}: an event of {size} bytes came as {found - 1} bytes")
+        stop = self._verify_large_checksum(packet, end)
+        kind = parse_header(packet)[1]
+        if kind in log.ANY_ROWS:
+            return cut_rows_event(kind, packet.open_source(_HEAD, stop), self._maps)
+        if kind == log.TRANSACTION_PAYLOAD:
+            head = packet.open_slice(_HEAD, stop).read(_PAYLOAD_HEAD)
+            return kind, PayloadBody.build(
+                head, stop - _HEAD, lambda start: packet.open_slice(_HEAD + start, stop)
+            )
+        return kind, packet.open_source(_HEAD, stop).take(stop - _HEAD)
+
+    def _verify_large_checksum(self, packet: LargePacket, end: int) -> int:
+        """Return where the event ends in its packet."""
+        if not self._checksum:
+            return packet.size
+        stop, found = packet.size - 4, 0
+        for block in packet.yield_blocks(1, stop):
+            found = crc32(block, found)
+        if found != int.from_bytes(packet.open_slice(stop, packet.size).read(4), "little"):
+            raise self._build_damage_error(end)
+        return stop
+
+    def _build_damage_error(self, end: int) -> StreamStoppedError:
+        return StreamStoppedError(
+            f"{self.file}:{end}: the event's checksum is wrong; the log or the network is damaged",
+            "check the server's log file with mysqlbinlog --verify-binlog-checksum",
+        )
 
     def _record_stream_event(self, packet: bytes) -> None:
         """Process an event that concerns the stream itself and not its readers: the checksum setting,
@@ -248,10 +301,7 @@ class LogStream:
             return packet[20:]
         body = packet[20:-4]
         if crc32(body, crc32(packet[1:20])) != _checksum_at(packet, len(packet) - 4)[0]:
-            raise StreamStoppedError(
-                f"{self.file}:{end}: the event's checksum is wrong; the log or the network is damaged",
-                "check the server's log file with mysqlbinlog --verify-binlog-checksum",
-            )
+            raise self._build_damage_error(end)
         return body
 
 
@@ -262,6 +312,7 @@ def open_stream(
     file: str,
     pos: int,
     find_current_file: Callable[[], str | None] = lambda: None,
+    open_file: OpenFile = open_temporary_file,
 ) -> LogStream:
     """Connect and start the dump at `file`, `pos`. Raises like `LogStream.read_events`."""
     # Publishing a transaction that was unpacked or spilled may take minutes in which the connection is
@@ -270,7 +321,12 @@ def open_stream(
     with source_errors():
         start = choose_dump_start(pos)
         connection = DumpConnection(
-            settings, server_id=server_id, file=file, pos=start, heartbeat=DUMP_HEARTBEAT_S
+            settings,
+            server_id=server_id,
+            file=file,
+            pos=start,
+            heartbeat=DUMP_HEARTBEAT_S,
+            open_file=open_file,
         )
     stream = LogStream(connection, file, start, find_current_file=find_current_file)
     if start != pos:

@@ -14,6 +14,7 @@ import structlog
 
 from producer.errors import SourceRefusedError
 from producer.sources.binlog.binlog_dump import BEGIN
+from producer.sources.binlog.large_packets import OpenFile, open_temporary_file
 from producer.sources.binlog.log_proof import (
     NO_FILE,
     build_other_history_error,
@@ -85,10 +86,14 @@ class ProvenLog:
     """
 
     def __init__(
-        self, settings: dict[str, Any], find_current_file: Callable[[], str | None] = lambda: None
+        self,
+        settings: dict[str, Any],
+        find_current_file: Callable[[], str | None] = lambda: None,
+        open_file: OpenFile = open_temporary_file,
     ) -> None:
         self._settings = settings
         self._find_current_file = find_current_file
+        self._open_file = open_file
 
     def open_at(self, proofs: Sequence[LogProof], file: str, pos: int) -> LogStream:
         """Return the log from `file`, `pos` on, proven: by this very connection if one of `proofs` ends
@@ -163,4 +168,5 @@ class ProvenLog:
             file=file,
             pos=pos,
             find_current_file=self._find_current_file,
+            open_file=self._open_file,
         )

@@ -76,7 +76,7 @@ def _compute_digest(value: object) -> str:
 
 
 #: Keys that 0.2.0 does not know. Unused, they are in no digest, so that agents of both versions have one.
-_NEWER_KEYS = frozenset({"rename", "partitions", "history", "hosts"})
+_NEWER_KEYS = frozenset({"rename", "partitions", "history", "hosts", "columns"})
 
 
 def _is_unused_newer_key(model: BaseModel, name: str) -> bool:

@@ -31,6 +31,8 @@ class SourceKind:
     """The quotation mark of names in `new_user`."""
     fails_over: bool = False
     """Whether a section may have `hosts`: capture can continue at another server."""
+    leaves_columns_out: bool = False
+    """Whether a section may have `columns`."""
 
 
 def _describe_binlog_kind(*rights: str, fails_over: bool) -> SourceKind:
@@ -46,6 +48,7 @@ def _describe_binlog_kind(*rights: str, fails_over: bool) -> SourceKind:
         ),
         quote="`",
         fails_over=fails_over,
+        leaves_columns_out=True,
     )
 
 
