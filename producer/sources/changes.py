@@ -155,7 +155,8 @@ def select_oldest_places(
 
 
 class PassedTransaction(NamedTuple):
-    """A transaction of a new server's log that is not captured, and precedes one that is.
+    """A transaction of a new server's log on the other side of the position: not captured and before it, or
+    captured and after it.
 
     `tables`: those that it may have changed; None: they are not known.
     """
@@ -169,13 +170,18 @@ class ServerSwitch(NamedTuple):
 
     `executed`: its transactions. `is_final`: it gets none from other servers any more. `passed`: see
     PassedTransaction. `prepared`: the XA transactions that are open at the position, with their places in the
-    new log.
+    new log. `missed`: captured transactions that its log lacks between others, some of which may be none.
+    None: none. `ahead`: captured transactions that follow the position in the new log.
+    `unshown`: the last captured GTIDs of domains that the server has no longer, or never had.
     """
 
     executed: GtidSet
     is_final: bool
     passed: tuple[PassedTransaction, ...]
     prepared: OpenXa
+    missed: GtidSet | None = None
+    ahead: tuple[PassedTransaction, ...] = ()
+    unshown: tuple[str, ...] = ()
 
 
 class LogStart(NamedTuple):

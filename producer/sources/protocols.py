@@ -334,6 +334,10 @@ class SourceDatabase(SourceServer, Protocol):
         """
         ...
 
+    def parse_gtids(self, text: str | None, /) -> GtidSet:
+        """Return the set of GTIDs that a position record has as text."""
+        ...
+
     def open_log(self, record: StoredPosition, captured: Callable[[str, str], bool], /) -> SourceLog:
         """Return the log after `record`, proven. `captured(db, table)`: whether a table is captured now."""
         ...

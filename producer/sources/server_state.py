@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 import pymysql
 
 from producer.errors import SourceRefusedError
+from producer.sources.binlog.flavour import ExecutedGtids
 from producer.sources.changes import LogFile
 from producer.sources.grants import Rights
+from producer.sources.mysql.mysql_gtids import GtidSet
 from producer.sources.source_session import SourceSession
 from schemas.io.mysql_catalog import read_charset_ids
 from schemas.wire.records import Identity, StoredPosition
@@ -31,12 +33,14 @@ class AnsweringServer(NamedTuple):
 class ReplicaChannel(NamedTuple):
     """A connection over which a server replicates another one. `origin`: host and port of that one.
 
-    `receives`: it is connected. `received`: the GTIDs that have arrived.
+    `receives`: it is connected. `received`: the GTIDs that have arrived; empty: they are not known.
+    `is_applied`: all that has arrived was applied, by the files and offsets of that server.
     """
 
     origin: str
     receives: bool
     received: str
+    is_applied: bool = True
 
 
 class ServerState:
@@ -112,7 +116,22 @@ class ServerState:
 
     def is_writable(self) -> bool:
         """Return whether the server accepts writes of ordinary users."""
-        return not int(self._session.run_query("SELECT @@global.read_only AS only")[0]["only"])
+        shown = self._session.run_query("SELECT @@global.read_only AS only")[0]["only"]
+        return str(shown).upper() in ("0", "OFF")
+
+    def name_writer(self) -> str:
+        """Return the server's name in the GTIDs of transactions that it writes first."""
+        return str(self._session.run_query(f"SELECT {self._flavour.failover.writer} AS writer")[0]["writer"])
+
+    def has_failover_setting(self) -> bool:
+        """Return whether the server numbers its transactions as a failover needs it."""
+        rows = self._session.run_query(f"SELECT @@global.{self._flavour.failover.setting} AS value")
+        return str(rows[0]["value"]).upper() in ("1", "ON")
+
+    def read_executed(self, captured: GtidSet) -> ExecutedGtids:
+        """Return what the server has executed, as far as it concerns `captured`. Raises
+        SourceRefusedError."""
+        return self._flavour.failover.executed(self._session.run_query, captured)
 
     def list_channels(self) -> list[ReplicaChannel]:
         """Return the server's replication channels, also those that are stopped."""
@@ -122,7 +141,8 @@ class ServerState:
                 f"{_get_either(row, 'Source_Host', 'Master_Host')}:"
                 f"{_get_either(row, 'Source_Port', 'Master_Port')}",
                 _get_either(row, "Replica_IO_Running", "Slave_IO_Running") == "Yes",
-                str(row.get("Retrieved_Gtid_Set") or ""),
+                str(row.get("Retrieved_Gtid_Set") or row.get("Gtid_IO_Pos") or ""),
+                _has_applied(row),
             )
             for row in rows
         ]
@@ -139,13 +159,13 @@ class ServerState:
                 if error.args[0] != _CANNOT_SHOW:
                     raise
                 return
-            found = [row["Info"] for row in rows if row["Event_type"] == "Previous_gtids"]
+            rules = self._flavour.failover
+            found = [row["Info"] for row in rows if row["Event_type"] == rules.list_event]
             if not found:
                 raise SourceRefusedError(
-                    f"the source's file {file.name} does not begin with a list of GTIDs",
-                    "set gtid_mode to ON on all servers of the source",
+                    f"the source's file {file.name} does not begin with a list of GTIDs", rules.remedy
                 )
-            yield file.name, str(found[0])
+            yield file.name, str(found[0]).strip("[]")
 
     def read_grants(self) -> list[str]:
         """Return the lines of SHOW GRANTS, including those of the active roles."""
@@ -167,6 +187,19 @@ class ServerState:
 
     def _log_status(self) -> list[dict[str, Any]]:
         return self._session.run_first_known(self._flavour.log_status)
+
+
+def _has_applied(row: Mapping[str, Any]) -> bool:
+    """Return whether a replica has applied what it has received, by the places in the other server's log."""
+    received = (
+        _get_either(row, "Source_Log_File", "Master_Log_File"),
+        _get_either(row, "Read_Source_Log_Pos", "Read_Master_Log_Pos"),
+    )
+    applied = (
+        _get_either(row, "Relay_Source_Log_File", "Relay_Master_Log_File"),
+        _get_either(row, "Exec_Source_Log_Pos", "Exec_Master_Log_Pos"),
+    )
+    return received == applied
 
 
 def _get_either(row: Mapping[str, Any], name: str, former: str) -> str:

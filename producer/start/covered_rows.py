@@ -172,8 +172,14 @@ class LateEvents:
             return
         if event.is_change:
             self._add_row(event, key, value)
-        elif self.here is not None and not event.fits_any_log and source.position[:3] > self.here:
+        elif self.here is not None and not event.fits_any_log and self._comes_again(event, self.here):
             self.problem = f"it has a statement or the begin of a copy at {source.position}"
+
+    def _comes_again(self, event: PlacedEvent, here: tuple[int, int, int]) -> bool:
+        """Return whether the new log brings the statement of an event again, or may bring it. A statement's
+        own event has its GTID; definitions are repeated without it."""
+        gtid = event.source.gtid
+        return event.source.position[:3] > here or (gtid is not None and gtid not in self.captured)
 
     def _add_row(self, event: PlacedEvent, key: bytes, value: bytes) -> None:
         source = event.source

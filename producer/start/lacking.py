@@ -1,9 +1,10 @@
 """Finds the tables whose topics have events of given transactions: those that the source's new server lacks
 (docs/adr/0047).
 
-A server numbers its transactions in the order of its log, and positions grow along a topic. So an event of
-such a server with a number below all missing ones shows a position that is below all of them, in every
-topic. Each topic is read back from its end, until it has an event below such a position, or begins.
+Numbers of a series (a server's transactions; on MariaDB a domain's) rise along each log, and positions grow
+along a topic. So an event of such a series with a number below all missing ones shows a position that is
+below all of them, in every topic. Each topic is read back from its end, until it has an event below such a
+position, or begins.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from producer.ports import TopicRanges
-from producer.sources.mysql.mysql_gtids import GtidSet, split_gtid
+from producer.sources.mysql.mysql_gtids import GtidSet
 from producer.start.covered_rows import PlacedEvent, decode_placed_event
 from schemas.wire.position import ZERO, Position
 
@@ -30,6 +31,8 @@ class LackingSearch:
         self._lowest = gtids.find_first_numbers()
         self._below: dict[str, Position] = {}
         self.found: dict[str, GtidSet] = {}
+        self._events: dict[str, list[tuple[int, int]]] = {}
+        self._gens: dict[str, dict[int, int]] = {}
         self.cut: set[str] = set()
 
     def search_topics(self, reader: TopicRanges, bounds: Mapping[str, tuple[int, int]]) -> None:
@@ -43,7 +46,8 @@ class LackingSearch:
             reached: dict[str, Position] = {}
             for topic, message in reader.read_all(ranges):
                 if message.value() is not None:
-                    self._note_event(topic, decode_placed_event(message.value()), reached)
+                    event = decode_placed_event(message.value())
+                    self._note_event(topic, event, message.offset(), reached)
             left = {}
             for topic, (low, _) in open_.items():
                 begin = ranges[topic][0][0]
@@ -55,16 +59,30 @@ class LackingSearch:
                     self.cut.add(topic)
             open_, window = left, window * 2
 
-    def _note_event(self, topic: str, event: PlacedEvent, reached: dict[str, Position]) -> None:
-        position, gtid = event.source.position, event.source.gtid
+    def find_first_event(self, topic: str) -> tuple[int, int] | None:
+        """Return the offset of the first event that was found in a topic, and the highest gen before it.
+        Events of processes that were superseded already do not count.
+        """
+        begins = self._gens.get(topic, {})
+        for offset, gen in sorted(self._events.get(topic, ())):
+            highest = max((each for each, begin in begins.items() if begin < offset), default=0)
+            if gen >= highest:
+                return offset, highest
+        return None
+
+    def _note_event(self, topic: str, event: PlacedEvent, offset: int, reached: dict[str, Position]) -> None:
+        position, gtid, gen = event.source.position, event.source.gtid, event.source.gen
+        gens = self._gens.setdefault(topic, {})
+        gens[gen] = min(offset, gens.get(gen, offset))
         if event.is_in_order:
             reached[topic] = min(reached.get(topic, position), position)
         if gtid is None:
             return
         if gtid in self._gtids:
-            self.found.setdefault(topic, GtidSet()).add(gtid)
+            self.found.setdefault(topic, type(self._gtids)()).add(gtid)
+            self._events.setdefault(topic, []).append((offset, gen))
             return
-        source, number = split_gtid(gtid)
+        source, number = self._gtids.split_series(gtid)
         if event.is_in_order and number < self._lowest.get(source, 0):
             self._below[source] = max(position, self._below.get(source, ZERO))
 

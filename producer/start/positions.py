@@ -85,13 +85,13 @@ def require_recorded_server(stored: StoredPosition, now: Identity) -> None:
     """Raise SourceRefusedError unless `now` is the recorded server by its uuid (MariaDB has none: by its
     id).
     """
-    was, remedy = stored.identity, START_OVER
+    was = stored.identity
+    remedy = (
+        f"if it is a replica that was promoted, write `hosts` instead of `host` and `port`; else {START_OVER}"
+    )
     if was.server_uuid is not None or now.server_uuid is not None:
         same = was.server_uuid == now.server_uuid
         seen = f"server_uuid {now.server_uuid}, recorded is {was.server_uuid}"
-        remedy = (
-            f"if it is a replica that was promoted, write `hosts` instead of `host` and `port`; else {remedy}"
-        )
     else:
         same = was.server_id == now.server_id
         seen = f"server_id {now.server_id}, recorded is {was.server_id}"

@@ -14,7 +14,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -22,9 +22,9 @@ import structlog
 from msgspec.structs import replace
 
 from producer.decoders.envelope import SourceContext
-from producer.errors import TableStoppedError, TransientSourceError
+from producer.errors import SourceRefusedError, TableStoppedError, TransientSourceError
 from producer.ports import EventWriter, TopicRanges
-from producer.sources.changes import LogStart, ServerSwitch, list_places
+from producer.sources.changes import LogStart, PassedTransaction, ServerSwitch, list_places
 from producer.sources.mysql.mysql_gtids import GtidSet
 from producer.start.covered_rows import CoveredRows, LateEvents, build_failover_stop
 from producer.start.lacking import LackingSearch
@@ -34,8 +34,9 @@ from producer.start.topic_recovery import TopicFindings
 from producer.stops import StopCause
 from producer.tables import CapturedTables, TableName, TableState, format_table_name
 from schemas.clock import read_clock_ms
+from schemas.findings import START_OVER
 from schemas.wire.position import parse_binlog_file_number
-from schemas.wire.records import StoredPosition, TableStop
+from schemas.wire.records import Anchor, StoredPosition, TableStop
 
 _log = structlog.get_logger("capture")
 _SHOWN = 5
@@ -48,14 +49,15 @@ Topics = Mapping[TableName, str]
 def read_late_events(
     reader: TopicRanges,
     record: StoredPosition,
+    captured: GtidSet,
     topics: Topics,
     here: tuple[int, int, int] | None = None,
 ) -> dict[TableName, LateEvents]:
-    """Read what the topics have of earlier eras of the history and after the position of `record`.
+    """Read what the topics have of earlier eras of the history and after the position of `record`, which
+    includes `captured`.
 
     `here`: see LateEvents. Raises TransientSourceError.
     """
-    captured = GtidSet.parse(record.identity.gtid_set or "")
     found, ranges = {}, {}
     for name, topic in topics.items():
         (low, high), anchor = reader.get_bounds(topic), record.anchors.get(format_table_name(name))
@@ -70,15 +72,16 @@ def read_late_events(
 
 
 def read_covered_rows(
-    reader: TopicRanges, record: StoredPosition, topics: Topics
+    reader: TopicRanges, record: StoredPosition, captured: GtidSet, topics: Topics
 ) -> dict[TableName, CoveredRows]:
-    """Return the rows that the log brings again after the position of `record`, of each table that has any.
+    """Return the rows that the log brings again after the position of `record`, which includes `captured`, of
+    each table that has any.
 
     Raises TransientSourceError.
     """
     if record.first_era == record.epoch:
         return {}
-    late = read_late_events(reader, record, topics)
+    late = read_late_events(reader, record, captured, topics)
     return {
         name: CoveredRows(name, rows) for name, each in late.items() if (rows := each.list_transactions())
     }
@@ -86,13 +89,16 @@ def read_covered_rows(
 
 @dataclass(slots=True)
 class ServerSwitcher:
-    """Moves capture to another server. `context`: of events under a position."""
+    """Moves capture to another server. `context`: of events under a position. `parse_gtids`: those of a
+    position record.
+    """
 
     writer: EventWriter
     reader: TopicRanges
     store: PositionStore
     captured: CapturedTables
     context: Callable[[StoredPosition], SourceContext]
+    parse_gtids: Callable[[str | None], GtidSet]
 
     def switch_server(
         self,
@@ -113,9 +119,18 @@ class ServerSwitcher:
             name: topic for name, topic in topics.items() if format_table_name(name) not in record.stops
         }
         here = (record.epoch, parse_binlog_file_number(record.file), record.pos)
-        new = build_switched_record(record, start, switch)
-        late = read_late_events(self.reader, replace(new, identity=record.identity), topics, here)
-        lacking = GtidSet.parse(record.identity.gtid_set or "").subtract(switch.executed)
+        new, captured = (
+            build_switched_record(record, start, switch),
+            self.parse_gtids(record.identity.gtid_set),
+        )
+        repeated = self._find_repeated(switch, topics)
+        if switch.ahead:
+            new = replace(new, anchors=self._lower_anchors(new, topics, repeated))
+            captured = self.parse_gtids(new.identity.gtid_set)
+        late = read_late_events(self.reader, new, captured, topics, here)
+        lacking = self.parse_gtids(record.identity.gtid_set).subtract(switch.executed)
+        if switch.missed is not None:
+            lacking.add_all(switch.missed)
         for each in late.values():
             for transaction in each.list_transactions():
                 if transaction.gtid not in switch.executed:
@@ -126,8 +141,9 @@ class ServerSwitcher:
                 "them"
             )
         errors = [
-            *self._find_lacking(lacking, topics),
+            *self._find_lacking(lacking, topics, switch.unshown),
             *_find_uncaptured(switch, topics),
+            *_find_unpublished(switch, topics, repeated),
             *(
                 build_failover_stop(name, _explain_late(name, each))
                 for name, each in late.items()
@@ -168,12 +184,45 @@ class ServerSwitcher:
         for topic_name, (_, high) in ends.items():
             found[topic_name].extend_range(high)
 
-    def _find_lacking(self, lacking: GtidSet, topics: Topics) -> list[TableStoppedError]:
-        """Return the stops of tables with transactions that the new server lacks."""
+    def _find_repeated(self, switch: ServerSwitch, topics: Topics) -> LackingSearch:
+        """Return where the topics have transactions that the new log brings again."""
+        ahead = self.parse_gtids(None)
+        for each in switch.ahead:
+            ahead.add(each.gtid)
+        search = LackingSearch(ahead)
+        if switch.ahead:
+            search.search_topics(
+                self.reader, {topic: self.reader.get_bounds(topic) for topic in topics.values()}
+            )
+        return search
+
+    def _lower_anchors(
+        self, record: StoredPosition, topics: Topics, repeated: LackingSearch
+    ) -> dict[str, Anchor]:
+        """Return the anchors of `record`, with none settled after the first event that the new log brings
+        again: the record's position is before it."""
+        anchors = dict(record.anchors)
+        for name, topic in topics.items():
+            text, first = format_table_name(name), repeated.find_first_event(topic)
+            if first is not None and text in anchors and first[0] <= anchors[text].settled[0]:
+                settled = (first[0] - 1, first[1])
+                anchors[text] = replace(anchors[text], settled=settled)
+                self.captured.get_topic(name).restore_settled(settled)
+        return anchors
+
+    def _find_lacking(
+        self, lacking: GtidSet, topics: Topics, unshown: Sequence[str]
+    ) -> list[TableStoppedError]:
+        """Return the stops of tables with transactions that the new server lacks.
+
+        Raises SourceRefusedError if the topics do not show whether a domain of `unshown` has any.
+        """
         if not lacking.count():
             return []
         search = LackingSearch(lacking)
         search.search_topics(self.reader, {topic: self.reader.get_bounds(topic) for topic in topics.values()})
+        if unshown and search.cut:
+            raise _build_unshown_error(unshown)
         _log.error(
             "transactions are lost at the source", source=self.captured.source, gtids=str(lacking),
             tables=[format_table_name(name) for name, topic in topics.items() if topic in search.found],
@@ -205,26 +254,61 @@ def build_switched_record(record: StoredPosition, start: LogStart, switch: Serve
 
 def _find_uncaptured(switch: ServerSwitch, topics: Topics) -> list[TableStoppedError]:
     """Return the stops of tables with transactions that precede the place and are not captured."""
-    passed = defaultdict[TableName, list[str]](list)
-    folded = defaultdict[TableName, list[TableName]](list)  # names that differ in case only are one name here
-    for name in topics:
-        folded[_fold_name(name)].append(name)
-    for each in switch.passed:
-        touched = {_fold_name(table) for table in each.tables or ()}
-        for name in topics if each.tables is None else chain.from_iterable(folded[key] for key in touched):
-            passed[name].append(each.gtid)
     return [
         build_failover_stop(
             name,
             f"the source's new server has transactions on {format_table_name(name)} that were not captured, "
             f"and that precede captured ones in its log: {_show_gtids(gtids)}",
         )
-        for name, gtids in passed.items()
+        for name, gtids in _group_by_table(switch.passed, topics).items()
     ]
+
+
+def _find_unpublished(
+    switch: ServerSwitch, topics: Topics, repeated: LackingSearch
+) -> list[TableStoppedError]:
+    """Return the stops of tables with transactions that the new log brings again after the place, and that
+    their topics do not have: a snapshot or a copy has read their rows, perhaps with later changes."""
+    stops = []
+    for name, gtids in _group_by_table(switch.ahead, topics).items():
+        published = repeated.found.get(topics[name])
+        if missing := [gtid for gtid in gtids if published is None or gtid not in published]:
+            stops.append(
+                build_failover_stop(
+                    name,
+                    f"the log of the source's new server repeats transactions on {format_table_name(name)} "
+                    f"that were captured before, and that its topic does not have: {_show_gtids(missing)}",
+                )
+            )
+    return stops
+
+
+def _group_by_table(transactions: Iterable[PassedTransaction], topics: Topics) -> dict[TableName, list[str]]:
+    """Return the GTIDs of the transactions that may have changed each table with a topic."""
+    found = defaultdict[TableName, list[str]](list)
+    folded = defaultdict[TableName, list[TableName]](list)  # names that differ in case only are one name here
+    for name in topics:
+        folded[_fold_name(name)].append(name)
+    for each in transactions:
+        touched = {_fold_name(table) for table in each.tables or ()}
+        for name in topics if each.tables is None else chain.from_iterable(folded[key] for key in touched):
+            found[name].append(each.gtid)
+    return found
 
 
 def _fold_name(name: TableName) -> TableName:
     return name[0].casefold(), name[1].casefold()
+
+
+def _build_unshown_error(unshown: Sequence[str]) -> SourceRefusedError:
+    shown = ", ".join(unshown)
+    return SourceRefusedError(
+        f"the source's new server shows nothing of the GTID domains of {shown}, neither in its "
+        "gtid_binlog_state nor in its gtid_slave_pos, and the topics no longer show their tables",
+        "if no transaction of these domains is missing there, run at that server: STOP ALL SLAVES; "
+        f"SET GLOBAL gtid_slave_pos = CONCAT_WS(',', NULLIF(@@gtid_slave_pos, ''), '{','.join(unshown)}'); "
+        f"else {START_OVER}",
+    )
 
 
 def _explain_late(name: TableName, late: LateEvents) -> str:

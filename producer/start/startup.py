@@ -83,7 +83,12 @@ class CaptureStarter:
         self.term.record_claim(record.gen)
         if start.switch is not None:
             record = ServerSwitcher(
-                self.writer, self.reader, self.store, self.captured, self._build_context
+                self.writer,
+                self.reader,
+                self.store,
+                self.captured,
+                self._build_context,
+                self.source.parse_gtids,
             ).switch_server(record, start, start.switch, [*names, *former], found)
         context = self._build_context(record)
         fresh = records.newest is None or new_snapshot
@@ -97,8 +102,9 @@ class CaptureStarter:
         self._define_all(started, names, former, found, topics.unusable)
         published = collect_published(found, self.captured, record.epoch, captured_before=not fresh)
         covered = read_covered_rows(
-            self.reader, record, {name: state.topic.name for name, state in self.captured.tables.items()}
-        )
+            self.reader, record, self.source.parse_gtids(record.identity.gtid_set),
+            {name: state.topic.name for name, state in self.captured.tables.items()},
+        )  # fmt: skip
         return replace(started, published=published, covered=covered)
 
     def _build_context(self, record: StoredPosition) -> SourceContext:

@@ -185,7 +185,7 @@ def _check_addresses(name: str, source: SourceConfig, document: YamlDocument) ->
     if not SOURCE_KINDS[source.type].fails_over:
         document.add_problem(
             at, f"capture does not follow a source of type {source.type!r} to another server",
-            "use 'host' and 'port': 'hosts' is for MySQL with GTIDs",
+            "use 'host' and 'port': 'hosts' is for MySQL and MariaDB",
         )  # fmt: skip
     elif source.events != "rowlock":
         document.add_problem(at, "rowlock does not capture this source", "use 'host' and 'port'")

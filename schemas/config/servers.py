@@ -100,7 +100,7 @@ class SourceConfig(ConfigModel):
     )
     hosts: list[Text] = Field(
         default_factory=list,
-        description="MySQL with GTIDs, instead of `host` and `port`: the primary and its replicas, each as "
+        description="MySQL and MariaDB, instead of `host` and `port`: the primary and its replicas, each as "
         "`host:port`. Capture reads the only one that accepts writes, and continues at another server by "
         "GTID when that one does (see `rowlock docs failover`).",
     )

@@ -12,6 +12,7 @@ import msgspec
 from producer.decoders.envelope import SourceContext
 from producer.definitions.requests import DefinitionPlace, Proof, ProvenDefinition
 from producer.sources.changes import LogStart, ServerSwitch
+from producer.sources.mysql.mysql_gtids import GtidSet
 from producer.sources.survey import MISSING, ExaminedTable
 from producer.start.positions import CaptureAssignment, PositionStore
 from producer.start.started import StartedCapture
@@ -128,6 +129,7 @@ class Start:
     def begin(self, *, new_snapshot: bool = False) -> StartedCapture:
         source: Any = SimpleNamespace(
             tables=self, definitions=self, build_context=self._context, resume_log=self._resumed,
+            parse_gtids=lambda text: self.make_set.parse(text or ""),
             find_log_end=lambda: LogStart(RECORD.file, RECORD.pos, RECORD.identity, (), 50),
         )  # fmt: skip
         writer = TopicWriter(self.topics.append, holding=True)
@@ -151,6 +153,7 @@ class Start:
     # --- the source
 
     names = EXACT
+    make_set: type[GtidSet] = GtidSet
     identity = Identity(server_uuid="b", server_id=2, version="9", gtid_set=f"{OTHER_UUID}:1-5")
     """Of the other server."""
 

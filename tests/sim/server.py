@@ -16,6 +16,7 @@ from producer.sources.binlog.proven_log import ProvenLog, log_beginning, resume_
 from producer.sources.changes import LogFile, LogStart, TimedEnd
 from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
 from producer.sources.mysql.flavour import MYSQL_FLAVOUR, MySQLVisibility
+from producer.sources.mysql.mysql_gtids import GtidSet
 from producer.sources.server_state import AnsweringServer
 from producer.sources.survey import MISSING, ExaminedTable
 from producer.tables import TableName
@@ -54,6 +55,9 @@ class SimulatedServer:
     def resume_log(self, stored: StoredPosition) -> LogStart:
         port: Any = self
         return resume_proven_log(port, self._log, stored)
+
+    def parse_gtids(self, text: str | None) -> GtidSet:
+        return self.flavour.captured_gtids(text or "")
 
     def build_context(self, name: str, epoch: int, gen: int) -> SourceContext:
         kind = self.flavour

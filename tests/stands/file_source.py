@@ -31,6 +31,7 @@ from producer.sources.changes import (
     TransactionHeader,
 )  # fmt: skip
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, LowWatermark, ReadChunk
+from producer.sources.mysql.mysql_gtids import GtidSet
 from producer.sources.protocols import LogChange, SourceCheckResult, SourceDatabase
 from producer.sources.survey import MISSING, ExaminedTable
 from producer.statements.judgement import StatementVerdict
@@ -248,6 +249,9 @@ class FileSource:
     def _identity(self) -> Identity:
         uuid = (self._folder / "id").read_text()
         return Identity(server_uuid=uuid, server_id=1, version="1", gtid_set=None)
+
+    def parse_gtids(self, text: str | None) -> GtidSet:
+        return GtidSet.parse(text or "")
 
     def open_log(self, record: StoredPosition, captured: Callable[[str, str], bool]) -> FileLog:
         return FileLog(self._folder, record, captured)

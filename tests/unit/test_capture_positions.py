@@ -16,7 +16,6 @@ from producer.errors import SourceRefusedError
 from producer.snapshot.chunks import FROM_START, ResumePoint
 from producer.snapshot.scheduler import _resume_after, resume_point
 from producer.sources.changes import LogFile
-from producer.sources.mariadb.mariadb_gtids import has_reached_gtids
 from producer.start.positions import (
     PositionStore,
     check_gtids,
@@ -113,13 +112,6 @@ def test_the_same_server_is_not() -> None:
     now = msgspec.structs.replace(MYSQL, server_id=7, gtid_set="u1:1-20")
     require_recorded_server(record(), now)
     check_gtids(record(), now, contained=True)
-
-
-def test_mariadb_gtids() -> None:
-    assert has_reached_gtids("0-1-9,1-2-3", "0-1-9,\n1-2-4,7-7-7")
-    assert not has_reached_gtids("0-1-9,1-2-3", "0-1-9")
-    assert not has_reached_gtids("0-1-9", "0-1-8")
-    assert has_reached_gtids(None, None)
 
 
 def test_the_definition_in_force_is_the_one_before_the_position() -> None:

@@ -78,7 +78,11 @@ def test_a_source_has_a_section_for_each_of_its_hosts(tmp_path: Path) -> None:
         ("snapshot: never", "mysql", "sources.bank.host: 'host' is missing"),
         ('hosts: ["a"]', "mysql", "sources.bank.hosts: 'a' is no address"),
         ('hosts: ["a:1", "a:1"]', "mysql", "sources.bank.hosts: an address is named twice"),
-        ('hosts: ["a:1"]', "mariadb", "capture does not follow a source of type 'mariadb' to another server"),
+        (
+            'hosts: ["a:1"], database: X',
+            "oracle",
+            "capture does not follow a source of type 'oracle' to another server",
+        ),
         ('hosts: ["a:1"], events: debezium', "mysql", "rowlock does not capture this source"),
     ],
 )

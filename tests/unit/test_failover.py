@@ -3,7 +3,8 @@ in its log, the rows that the topics have, and the transactions that it lacks.""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -14,28 +15,30 @@ from producer.checks.source_hosts import judge_roles
 from producer.decoders.row_codec import replace_previous
 from producer.errors import SourceRefusedError, TableStoppedError, TransientSourceError
 from producer.sources.binlog.binlog_dump import BEGIN
+from producer.sources.binlog.flavour import ExecutedGtids
 from producer.sources.binlog.host_watch import HostWatch
 from producer.sources.binlog.hosts import HostRole, choose_host, find_other_server, find_unapplied
 from producer.sources.binlog.resume_search import GtidFile, GtidLogSearch
 from producer.sources.changes import (
     Barrier,
-    Boundary,
-    Evidence,
     PassedTransaction,
     PreparedTransaction,
     TransactionHeader,
 )
-from producer.sources.mysql.mysql_gtids import GtidSet
+from producer.sources.mysql.flavour import MYSQL_FLAVOUR
+from producer.sources.mysql.mysql_gtids import GtidSet, SetComparison
 from producer.sources.server_state import ReplicaChannel
 from producer.start.covered_rows import CoveredRows, CoveredTransaction, LateEvents, RowDigest
 from producer.start.lacking import LackingSearch
 from producer.statements.statement import parse_statement
 from schemas.wire.position import Position
-from schemas.wire.records import Identity, PreparedPlace
+from schemas.wire.records import PreparedPlace
 from tests.sim.kafka import Broker
+from tests.stands.searched_log import FakeLog, end
 
 A, B = "0000000a-0000-0000-0000-000000000000", "0000000b-0000-0000-0000-000000000000"
-PRIMARY, REPLICA = HostRole(A, True, f"{A}:1-9"), HostRole(B, False, f"{A}:1-8")
+PRIMARY = HostRole(A, True, f"{A}:1-9", writer=A)
+REPLICA = HostRole(B, False, f"{A}:1-8", writer=B)
 
 
 # --- the server
@@ -112,13 +115,15 @@ class Catalog:
 
     def __init__(self, *channels: ReplicaChannel, writable: bool = True) -> None:
         self.server: Any = self
+        self.session = SimpleNamespace(flavour=MYSQL_FLAVOUR)
         self._channels, self._writable = channels, writable
 
     def is_writable(self) -> bool:
         return self._writable
 
-    def read_identity(self) -> Identity:
-        return Identity(server_uuid=B, server_id=1, version="9", gtid_set=f"{A}:1-8")
+    def read_executed(self, _captured: GtidSet) -> ExecutedGtids:
+        executed = GtidSet.parse(f"{A}:1-8")
+        return ExecutedGtids(executed, executed)
 
     def list_channels(self) -> list[ReplicaChannel]:
         return list(self._channels)
@@ -141,44 +146,12 @@ def test_a_server_gets_no_more_once_it_has_applied_what_it_received(catalog: Any
 
 
 def test_check_names_errant_transactions_but_not_those_of_the_primary_since_it_was_asked() -> None:
-    replica = HostRole(B, False, f"{A}:1-11,{B}:1-2")
-    (found,) = judge_roles({"a:1": PRIMARY, "b:1": replica}, "source s")
+    replica = REPLICA._replace(gtids=f"{A}:1-11,{B}:1-2")
+    (found,) = judge_roles({"a:1": PRIMARY, "b:1": replica}, "source s", MYSQL_FLAVOUR)
     assert (found.level, f"({B}:1-2)" in found.message) == ("warning", True)
 
 
 # --- the place
-
-
-class FakeLog:
-    """A log as it is read from one of its files on."""
-
-    def __init__(self, changes: list[Any], captured: Callable[[str, str], bool], end: int) -> None:
-        self._changes, self._captured, self._end = changes, captured, end
-        self.inside = False
-        self.point = ("binlog.000002", 4)
-        self.kept: tuple[str, int] | None = None
-
-    def read_changes(self, _timeout: float) -> Iterator[Any]:
-        for change in self._changes:
-            if isinstance(change, tuple) and not isinstance(change, Barrier | Boundary):
-                self._captured(*change)
-                yield None
-            else:
-                yield change
-        self._changes, self.point = [], ("binlog.000002", self._end)
-
-    def keep_evidence(self, file: str, pos: int) -> None:
-        self.kept = (file, pos)
-
-    def find_evidence(self) -> Evidence:
-        return Evidence((), None)
-
-    def close(self) -> None: ...
-
-
-def end(gtid: str | None, pos: int, **more: Any) -> Boundary:
-    header = TransactionHeader("binlog.000002", pos - 10, 0, 1, gtid)
-    return Boundary(header, "binlog.000002", pos, **more)
 
 
 def statement(text: str) -> Barrier:
@@ -198,7 +171,7 @@ def search(*changes: Any, before: str = f"{A}:1-3", opened: list[str] | None = N
         assert pos == BEGIN
         return FakeLog(list(changes), captured, 1000)
 
-    return GtidLogSearch(lambda: files, open_log, (2, 1000))
+    return GtidLogSearch(lambda: files, open_log, (2, 1000), SetComparison)
 
 
 def place_of(found: GtidLogSearch, captured: str, executed: str) -> Any:

@@ -29,7 +29,7 @@ from producer.sources.binlog.log_stream import LogStream
 from producer.sources.binlog.proven_log import ProvenLog, log_beginning, resume_proven_log
 from producer.sources.changes import LogFile
 from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
-from producer.sources.mariadb.mariadb_gtids import MariadbGtids
+from producer.sources.mariadb.mariadb_gtids import MariadbGtidSet
 from producer.sources.mysql.flavour import MYSQL_FLAVOUR
 from schemas.wire.records import Identity, LogProof, StoredPosition
 
@@ -420,11 +420,11 @@ def test_the_record_keeps_the_gtids_of_its_position() -> None:
 
 
 def test_gtids_of_mariadb_keep_the_last_of_each_domain_and_server() -> None:
-    found = MariadbGtids.parse("0-1-42,\n1-7-9")
+    found = MariadbGtidSet.parse("0-1-42,\n1-7-9")
     for gtid in ("0-1-43", "0-2-44", "1-7-10", "1-7-8"):
-        found.add(gtid)
+        found.add_logged(gtid)
     assert str(found) == "0-1-43,0-2-44,1-7-10"
-    assert str(MariadbGtids.parse("")) == ""
+    assert str(MariadbGtidSet.parse("")) == ""
 
 
 @pytest.mark.parametrize("found", [[description(), packet(163, bytes(6), 285)], []])

@@ -24,7 +24,7 @@ PLACE = DefinitionPlace("binlog.000001", 4)
 #: Who opens connections of its own, or asks nothing.
 ASKS_NOTHING = {
     "check_source", "require_usable", "close", "open_log", "open_reader", "make_impact_finder", "connector",
-    "tables", "definitions",
+    "parse_gtids", "tables", "definitions",
 }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from producer.binlog_format.log_event import ANY_ROWS, BinlogEvent
 from producer.binlog_format.payload import yield_payload_events
 from producer.errors import SourceRefusedError, StreamStoppedError, TableStoppedError
 from producer.sources.binlog.assembly import RereadRequest, TransactionBuffer, pack_event_types
-from producer.sources.binlog.flavour import BinlogFlavour
+from producer.sources.binlog.flavour import BinlogFlavour, GtidOrder
 from producer.sources.binlog.log_proof import NO_FILE, ProofCollector
 from producer.sources.binlog.prepared_rows import PreparedRowsReader, select_rows
 from producer.sources.binlog.prepared_xa import RecoveredXa, XaCommit, build_purged_stop
@@ -144,7 +144,7 @@ class BinlogLog:
 
     `assembly`: holds transactions. `recovered`: the XA transactions that the server knows as prepared.
     `require_server`: raises TransientSourceError or SourceRefusedError if another server is to be read; None:
-    the source has no other.
+    the source has no other. `order`: checks the GTIDs.
     """
 
     def __init__(
@@ -157,7 +157,9 @@ class BinlogLog:
         *,
         recovered: RecoveredXa | None = None,
         require_server: Callable[[], None] | None = None,
+        order: GtidOrder | None = None,
     ) -> None:
+        self._order = order
         self._recovered = recovered
         self._require_server = require_server
         self.delivered = flavour.delivered()
@@ -312,6 +314,8 @@ class BinlogLog:
         self._fold.skip_uncaptured(rows)
 
     def record_transaction_end(self, boundary: Boundary) -> None:
+        if self._order is not None and boundary.header.gtid is not None:
+            self._order.accept(boundary.header.gtid)
         self._proofs.record_gtid(boundary.header.gtid)
 
     def keep_evidence(self, file: str, pos: int) -> None:

@@ -9,7 +9,6 @@ import struct
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from producer.binlog_format.large_rows import CutBody, CutValue
@@ -25,13 +24,14 @@ from producer.snapshot.reader import BackgroundChunkReader, ChunkReader, make_co
 from producer.sources.binlog.assembly import TransactionBuffer
 from producer.sources.binlog.binlog_log import BinlogLog
 from producer.sources.binlog.host_watch import HostWatch
-from producer.sources.binlog.hosts import ask_hosts, select_server
+from producer.sources.binlog.hosts import ask_hosts, identify_host, select_server
 from producer.sources.binlog.large_packets import make_file_opener
 from producer.sources.binlog.proven_log import ProvenLog, log_beginning, read_timed_end, resume_proven_log
-from producer.sources.binlog.server_switch import is_other_server, list_captured_gtids, resume_other_log
+from producer.sources.binlog.server_switch import complete_gtids, is_other_server, resume_other_log
 from producer.sources.binlog.xa_recover import read_recovered_xa
 from producer.sources.catalog import Catalog, get_flavour, open_catalog
 from producer.sources.changes import LogStart, TimedEnd
+from producer.sources.mysql.mysql_gtids import GtidSet
 from producer.sources.protocols import SourceCheckResult, SourceDatabase
 from producer.sources.source_session import connect_settings, source_errors
 from producer.sources.survey import ExaminedTable
@@ -211,7 +211,7 @@ class BinlogSource:
         self._beat = beat
         with self._catalog.open_catalog() as catalog:
             self._scan.index.set_name_comparison(catalog.tables.names.normalize_table)
-            own = catalog.server.identify_server().own
+            own = identify_host(catalog)
         self.definitions = DefinitionReader(self._source, self._catalog, self._scan, beat)
         if self._section.hosts:
             servers = self._section.list_servers()
@@ -228,10 +228,9 @@ class BinlogSource:
     def find_log_end(self) -> LogStart:
         with self._catalog.open_catalog() as catalog:
             start = log_beginning(catalog, self._log)
-            find, settings = self._flavour.find_unexecuted, connect_settings(self._source)
-            if not self._section.hosts or find is None:
+            if not self._section.hosts:
                 return start
-            identity = list_captured_gtids(catalog, self._log, start, partial(find, settings))
+            identity = complete_gtids(catalog, self._log, start, connect_settings(self._source))
             return start._replace(identity=identity)
 
     def resume_log(self, stored: StoredPosition) -> LogStart:
@@ -250,11 +249,15 @@ class BinlogSource:
         )
         with self._catalog.open_catalog() as catalog:
             recovered = read_recovered_xa(catalog)
-        watch = self._watch
+        watch, make_order = self._watch, self._flavour.failover.make_order
+        order = make_order(record.identity.gtid_set or "") if make_order and self._section.hosts else None
         return BinlogLog(
             self._flavour, record, captured, self._log.open_at, assembly, recovered=recovered,
-            require_server=None if watch is None else watch.require_same_server,
+            require_server=None if watch is None else watch.require_same_server, order=order,
         )  # fmt: skip
+
+    def parse_gtids(self, text: str | None) -> GtidSet:
+        return self._flavour.captured_gtids(text or "")
 
     def _find_current_file(self) -> str | None:
         with self._catalog.open_catalog() as catalog:

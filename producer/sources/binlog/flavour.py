@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pymysql.connections import Connection
 from pymysql.cursors import Cursor
@@ -15,8 +15,7 @@ from producer.binlog_format.row_events import TableMapForm
 from producer.errors import SourceRefusedError
 from producer.sources.chunk_data import LowWatermark
 from producer.sources.grants import Rights
-from producer.sources.mariadb.mariadb_gtids import SeenGtids
-from producer.sources.mysql.mysql_gtids import GtidSet
+from producer.sources.mysql.mysql_gtids import GtidSet, LogComparison
 from schemas.io.mysql_columns import CatalogColumn
 from schemas.wire.position import LogPoint, parse_binlog_file_number
 
@@ -38,6 +37,53 @@ class SnapshotVisibility(Protocol):
         ...
 
     def log_end(self, cursor: Cursor) -> LogPoint: ...
+
+
+class GtidOrder(Protocol):
+    """Checks that the GTIDs of a log have the order that a failover relies on."""
+
+    def accept(self, gtid: str, /) -> None:
+        """Take the next transaction of the log. Raises SourceRefusedError."""
+        ...
+
+
+class ExecutedGtids(NamedTuple):
+    """The transactions that a server has: those that it has `executed`, and those that are or were in its log
+    (`logged`). `unshown`: the last captured GTIDs of domains of which it shows nothing: it lacks these, or
+    it has applied and forgotten them.
+    """
+
+    executed: GtidSet
+    logged: GtidSet
+    unshown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FailoverRules:
+    """The rules by which the GTIDs of a make of server show where its log continues another one.
+
+    `setting`: the variable that has to be ON at all servers; `without`: what is wrong else; `remedy`: how to
+    set it. `errant_remedy`: what to do about transactions that a replica has and the primary lacks.
+    `list_event`: the event, as SHOW BINLOG EVENTS names it, with the GTIDs of all that is before a file.
+    `writer`: an SQL expression, the server's name in GTIDs. `executed`: returns what the server has, as far
+    as it concerns the captured set that it is given. `compare_log`: takes the captured set, what is before a
+    file, and what the server has logged. `make_order`: takes the GTIDs of all that is before; None: every
+    order of GTIDs is right. `find_unexecuted`: takes pymysql's settings and GTIDs, and returns where the
+    first logged transaction starts that is not one of them (None: there is none); None: use `read_gtids_at`,
+    which returns the last GTID of each domain before a place of the log.
+    """
+
+    setting: str
+    without: str
+    remedy: str
+    errant_remedy: str
+    list_event: str
+    writer: str
+    executed: Callable[[RunQuery, Any], ExecutedGtids]
+    compare_log: Callable[[Any, Any, Any], LogComparison]
+    make_order: Callable[[str], GtidOrder] | None = None
+    find_unexecuted: Callable[[dict[str, Any], str], LogPoint | None] | None = None
+    read_gtids_at: Callable[[RunQuery, str, int], str] | None = None
 
 
 @dataclass(frozen=True)
@@ -66,9 +112,7 @@ class BinlogFlavour:
     server of this VERSION() logs the rows of an XA transaction at its COMMIT, not at its PREPARE.
     `logs_xa_in_order`: whether it logs XA COMMITs in the order in which it executes them.
 
-    Failover. `find_unexecuted`: takes pymysql's settings and GTIDs, and returns where the first logged
-    transaction starts that is not one of them (None: there is none); None: capture of this make does not
-    continue at another server.
+    `failover`: how capture continues at another server.
 
     The user. `rights`: the names of the rights that it needs. `grants`: returns the lines of SHOW
     GRANTS, active roles included.
@@ -89,11 +133,11 @@ class BinlogFlavour:
     own: str
     uuid: str
     gtids: str
-    captured_gtids: Callable[[str], SeenGtids]
+    captured_gtids: Callable[[str], GtidSet]
     has_gtids: Callable[[RunQuery, str | None, str | None], bool]
     replicates_from: tuple[str, ...]
     xa_recover: str
-    find_unexecuted: Callable[[dict[str, Any], str], LogPoint | None] | None
+    failover: FailoverRules
     logs_xa_at_commit: Callable[[str], bool]
     logs_xa_in_order: Callable[[str], bool]
     rights: Rights

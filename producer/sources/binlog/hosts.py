@@ -1,7 +1,7 @@
 """Chooses the server of a source with `hosts`: the only one that accepts writes.
 
-Pure rules, and the questions to the servers. A server is recognised by its own identity (uuid), not by its
-address: two addresses may lead to one server.
+Pure rules, and the questions to the servers. A server is recognised by its own identity (MySQL: its uuid;
+MariaDB: its host name, port and server_id), not by its address: two addresses may lead to one server.
 """
 
 from __future__ import annotations
@@ -14,24 +14,28 @@ import pymysql
 
 from producer.errors import SourceRefusedError, TransientSourceError
 from producer.sources.catalog import Catalog, get_flavour
-from producer.sources.mysql.mysql_gtids import GtidSet
 from producer.sources.source_session import connect_settings
 from schemas.config.addresses import join_address
 from schemas.config.model import SourceConfig
 from schemas.errors import SchemaError
 from schemas.io.mysql_connection import open_connection
 from schemas.io.server_errors import format_mysql_error
+from schemas.problems import Problem
 
 _CONNECT_S = 3
 _READ_S = 10
 
 
 class HostRole(NamedTuple):
-    """The answer of a server. `own`: its identity. `gtids`: what it has executed."""
+    """The answer of a server. `own`: its identity. `gtids`: what it has executed. `writer`: its name in
+    GTIDs. `unfit`: why capture cannot continue there; None: it can.
+    """
 
     own: str
     is_writable: bool
     gtids: str
+    writer: str = ""
+    unfit: Problem | None = None
 
 
 HostAnswers = Mapping[str, HostRole | str]
@@ -41,7 +45,8 @@ HostAnswers = Mapping[str, HostRole | str]
 def choose_host(answers: HostAnswers) -> str:
     """Return the address of the server to read.
 
-    Raises SourceRefusedError if several accept writes, and TransientSourceError if none does.
+    Raises SourceRefusedError if several accept writes or that one is unfit, and TransientSourceError if none
+    does.
     """
     writable = {
         address: each for address, each in answers.items() if isinstance(each, HostRole) and each.is_writable
@@ -58,7 +63,10 @@ def choose_host(answers: HostAnswers) -> str:
             for address, each in answers.items()
         )
         raise TransientSourceError(f"no server of the source accepts writes: {seen}")
-    return next(iter(writable))
+    chosen, answer = next(iter(writable.items()))
+    if answer.unfit is not None:
+        raise SourceRefusedError(f"{chosen} {answer.unfit.what}", answer.unfit.remedy)
+    return chosen
 
 
 def find_other_server(answers: HostAnswers, reading: str) -> str | None:
@@ -107,11 +115,22 @@ def _ask_host(server: SourceConfig) -> HostRole | str:
         return f"does not answer ({error})"
 
 
+def identify_host(catalog: Catalog) -> str:
+    """Return the server's identity, which no other server of the source has. Raises pymysql errors."""
+    found = catalog.server.identify_server()
+    return f"{found.own}/{found.server_id}"
+
+
 def read_role(catalog: Catalog) -> HostRole:
     """Ask the server for its role. Raises pymysql errors."""
-    identity = catalog.server.read_identity()
-    own = catalog.server.identify_server().own
-    return HostRole(own, catalog.server.is_writable(), identity.gtid_set or "")
+    identity, rules = catalog.server.read_identity(), catalog.session.flavour.failover
+    unfit = None
+    if not catalog.server.has_failover_setting():
+        unfit = Problem(f"has {rules.setting} = OFF: {rules.without}", rules.remedy)
+    return HostRole(
+        identify_host(catalog), catalog.server.is_writable(), identity.gtid_set or "",
+        catalog.server.name_writer(), unfit,
+    )  # fmt: skip
 
 
 def find_unapplied(catalog: Catalog) -> str | None:
@@ -121,14 +140,13 @@ def find_unapplied(catalog: Catalog) -> str | None:
     """
     if not catalog.server.is_writable():
         return "it is read-only"
-    executed = GtidSet.parse(catalog.server.read_identity().gtid_set or "")
+    parse = catalog.session.flavour.captured_gtids
     for channel in catalog.server.list_channels():
         if channel.receives:
             return f"it replicates {channel.origin}"
-        received = GtidSet.parse(channel.received)
-        if not executed.covers(received):
-            return (
-                f"it has received transactions of {channel.origin} that it has not applied "
-                f"({received.subtract(executed)})"
-            )
+        received = parse(channel.received)
+        unapplied = received.subtract(catalog.server.read_executed(received).executed)
+        if unapplied.count() or not (channel.received or channel.is_applied):
+            shown = f" ({unapplied})" if unapplied.count() else ""
+            return f"it has received transactions of {channel.origin} that it has not applied{shown}"
     return None

@@ -18,7 +18,7 @@ from hashlib import blake2b
 from producer.binlog_format.log_event import BinlogEvent
 from producer.binlog_format.payload import PayloadBody
 from producer.errors import SourceRefusedError
-from producer.sources.mariadb.mariadb_gtids import SeenGtids
+from producer.sources.mysql.mysql_gtids import GtidSet
 from schemas.findings import START_OVER
 from schemas.wire.position import parse_binlog_file_number
 from schemas.wire.records import LogProof, StoredPosition
@@ -104,7 +104,7 @@ class ProofCollector:
     Events are kept as they arrive, and hashed only when the proof is stored.
     """
 
-    def __init__(self, record: StoredPosition, captured_gtids: Callable[[str], SeenGtids]) -> None:
+    def __init__(self, record: StoredPosition, captured_gtids: Callable[[str], GtidSet]) -> None:
         """Start from the proof of `record`; `captured_gtids` parses its GTIDs."""
         self._proofs = record.proof
         self._events: tuple[BinlogEvent, ...] | None = None  # not hashed yet
@@ -121,7 +121,7 @@ class ProofCollector:
     def record_gtid(self, gtid: str | None) -> None:
         """Record the end of the transaction `gtid`."""
         if gtid is not None:
-            self._gtids.add(gtid)
+            self._gtids.add_logged(gtid)
 
     def build_latest_proofs(self) -> tuple[LogProof, ...]:
         """Return the proofs of the events that were kept last."""

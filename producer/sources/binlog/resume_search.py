@@ -3,8 +3,10 @@
 Invariants, with *captured* (the GTIDs of the position record), *executed* (those of the server) and *shared*
 (in both):
 
-1. Every shared transaction is before the place. All that is before it and not captured is listed
-   (`PassedTransaction`): it is never published.
+1. Every shared transaction is before the place, or listed (`ResumePlace.ahead`): MariaDB's domains have
+   another order in each log. A transaction that is not captured, and precedes a captured one where all logs
+   have the same order, is listed (`ResumePlace.passed`): it is errant. No other one that is not captured is
+   before the place.
 2. The search begins in a file whose Previous_gtids are all captured, so nothing that is not captured is
    before it. If there is none, the source is refused: the log no longer has transactions that Kafka lacks.
 3. The place is the end of a transaction, or the beginning of a file.
@@ -13,7 +15,8 @@ Invariants, with *captured* (the GTIDs of the position record), *executed* (thos
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -29,7 +32,7 @@ from producer.sources.changes import (
     PreparedTransaction,
     TableName,
 )
-from producer.sources.mysql.mysql_gtids import GtidSet
+from producer.sources.mysql.mysql_gtids import GtidSet, LogComparison
 from producer.statements import ddl
 from schemas.findings import START_OVER
 from schemas.wire.position import LogPoint, parse_binlog_file_number
@@ -66,12 +69,28 @@ class GtidFile(NamedTuple):
 
 class ResumePlace(NamedTuple):
     """The place at which capture continues. `evidence`: the proof of the log there; empty at a file's
-    beginning."""
+    beginning. `passed_before`: the GTIDs of those of `passed` that precede the place. `missed`, `ahead`: see
+    ServerSwitch; `first_ahead`: the first of `ahead` of each server (and domain). `prepared`: XA transactions
+    that are open there and began in the part that was read; None: those of the record are open.
+    """
 
     file: str
     pos: int
     evidence: Evidence
     passed: tuple[PassedTransaction, ...]
+    missed: GtidSet | None = None
+    ahead: tuple[PassedTransaction, ...] = ()
+    passed_before: tuple[str, ...] = ()
+    first_ahead: tuple[str, ...] = ()
+    prepared: OpenXa | None = None
+
+    def count_reached(self, shared: GtidSet) -> GtidSet:
+        """Return all transactions before the place. `shared`: the captured ones that the server has."""
+        for gtid in self.first_ahead:
+            shared.remove_from(gtid)
+        for gtid in self.passed_before:
+            shared.add_logged(gtid)
+        return shared
 
 
 class _Ended(NamedTuple):
@@ -81,11 +100,69 @@ class _Ended(NamedTuple):
     tables: frozenset[TableName] | None
 
 
+class _Step(NamedTuple):
+    """A place between two transactions of the part that is read. `number`: of transactions before it."""
+
+    number: int
+    file: str
+    pos: int
+    evidence: Evidence
+    prepared: OpenXa
+
+
+@dataclass(slots=True)
+class _Region:
+    """The part of the new log up to the last captured transaction. `captured`: of the position record.
+
+    `open`: the transactions that are not captured, by the part of the log that has the same order everywhere
+    (`GtidSet.name_order`), as long as no captured one of that part follows; with the step before each.
+    """
+
+    captured: GtidSet
+    here: _Step
+    end: _Step
+    passed: list[tuple[int, PassedTransaction]] = field(default_factory=list)
+    open: dict[str, list[tuple[_Step, PassedTransaction]]] = field(default_factory=dict)
+    ahead: list[tuple[int, PassedTransaction]] = field(default_factory=list)
+
+    def add_transaction(self, gtid: str, ended: _Ended, evidence: Callable[[_Step], Evidence]) -> None:
+        """Add the next transaction. `evidence`: returns the proof of the log at a step."""
+        order, at = self.captured.name_order(gtid), ended.boundary
+        before = self.here
+        self.here = _Step(before.number + 1, at.file, at.pos, Evidence((), None), at.prepared)
+        if gtid in self.captured:
+            self.passed += [(step.number, each) for step, each in self.open.pop(order, ())]
+            self.end = self.here
+            if self.open:
+                self.ahead.append((before.number, PassedTransaction(gtid, ended.tables)))
+            return
+        if order not in self.open:
+            before = before._replace(evidence=evidence(before))
+        self.open.setdefault(order, []).append((before, PassedTransaction(gtid, ended.tables)))
+
+    def find_place(self, missed: GtidSet) -> ResumePlace:
+        """Return the place: before the first transaction that is to be published, or after the last captured
+        one."""
+        begins = [each[0][0] for each in self.open.values()]
+        at = min((self.end, *begins), key=lambda step: step.number)
+        ahead = tuple(each for number, each in self.ahead if number >= at.number)
+        first = dict[str, str]()
+        for each in ahead:
+            first.setdefault(self.captured.split_gtid(each.gtid)[0], each.gtid)
+        passed = sorted(self.passed, key=lambda each: each[0])
+        return ResumePlace(
+            at.file, at.pos, at.evidence, tuple(each for _, each in passed),
+            missed if missed.count() else None, ahead,
+            tuple(each.gtid for number, each in passed if number < at.number),
+            tuple(first.values()), at.prepared if first else None,
+        )  # fmt: skip
+
+
 class GtidLogSearch:
     """Searches a server's log for transactions.
 
     `files`: returns its files, the newest first, each read only when it is asked for. `end`: the log's end,
-    read after the server's GTIDs. `beat`: called repeatedly; may raise.
+    read after the server's GTIDs. `compare_log`: see FailoverRules. `beat`: called repeatedly; may raise.
     """
 
     def __init__(
@@ -93,45 +170,60 @@ class GtidLogSearch:
         files: Callable[[], Iterable[GtidFile]],
         open_log: OpenLog,
         end: LogPoint,
+        compare_log: Callable[[Any, Any, Any], LogComparison],
         beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._files, self._open_log, self._end, self._beat = files, open_log, end, beat
+        self._compare_log = compare_log
 
-    def find_resume_place(self, captured: GtidSet, executed: GtidSet) -> ResumePlace:
-        """Return the place after the last shared transaction. Raises SourceRefusedError, and the errors of a
-        log.
+    def find_resume_place(self, captured: GtidSet, logged: GtidSet) -> ResumePlace:
+        """Return the place at which capture continues. `logged`: the GTIDs of the log. Raises
+        SourceRefusedError, and the errors of a log.
         """
         file = self._choose_file(captured)
-        left = captured.intersect(executed).subtract(file.before)
-        count, passed = left.count(), list[PassedTransaction]()
-        if not count:
-            return ResumePlace(file.name, BEGIN, Evidence((), None), ())
-        names = set[TableName]()
+        comparison = self._compare_log(captured, file.before, logged)
+        begin = _Step(0, file.name, BEGIN, Evidence((), None), {})
+        if comparison.is_complete():
+            return ResumePlace(file.name, BEGIN, begin.evidence, ())
+        region, names = _Region(captured, begin, begin), set[TableName]()
 
         def note_name(db: str, table: str) -> bool:
             names.add((db, table))
             return False
 
         log = self._open_log(file.name, BEGIN, note_name)
+
+        def prove(step: _Step) -> Evidence:
+            log.keep_evidence(step.file, step.pos)
+            return log.find_evidence() if step.number else begin.evidence
+
         try:
             for ended in self._read_transactions(log, names):
                 gtid = ended.boundary.header.gtid
                 if gtid is None:
                     raise _build_anonymous_error(ended.boundary)
-                if gtid not in captured:
-                    passed.append(PassedTransaction(gtid, ended.tables))
-                elif gtid in left:
-                    count -= 1
-                if not count:
-                    at = ended.boundary
-                    log.keep_evidence(at.file, at.pos)
-                    return ResumePlace(at.file, at.pos, log.find_evidence(), tuple(passed))
+                comparison.accept(gtid)
+                region.add_transaction(gtid, ended, prove)
+                if comparison.is_complete():
+                    break
+            else:
+                self._require_complete(comparison)
+            if region.end is region.here:
+                region.end = region.end._replace(evidence=prove(region.end))
         finally:
             log.close()
+        return region.find_place(comparison.missed)
+
+    @staticmethod
+    def _require_complete(comparison: LogComparison) -> None:
+        """Raise SourceRefusedError if the log ended before captured transactions that the server has."""
+        if not (count := comparison.left.count()):
+            return
         raise SourceRefusedError(
             f"the source's new server counts {count} captured transactions as executed that its log does not "
-            f"have ({shorten_gtids(left)})",
-            f"set log_replica_updates to ON on all servers of the source, and {START_OVER}",
+            f"have ({shorten_gtids(comparison.left)})",
+            f"set log_replica_updates (on MariaDB log_slave_updates) to ON on all servers of the source, and "
+            f"{START_OVER}",
         )
 
     def locate_prepared(self, prepared: OpenXa, executed: GtidSet) -> OpenXa:

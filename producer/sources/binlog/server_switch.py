@@ -5,6 +5,7 @@ producer/sources/binlog/resume_search.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -14,17 +15,21 @@ from producer.sources.binlog.binlog_log import BinlogLog
 from producer.sources.binlog.hosts import find_unapplied
 from producer.sources.binlog.proven_log import ProvenLog
 from producer.sources.binlog.resume_search import GtidFile, GtidLogSearch, shorten_gtids
+from producer.sources.binlog.unlogged_xa import require_logged_xa
 from producer.sources.catalog import Catalog
 from producer.sources.changes import LogStart, ServerSwitch, load_prepared
-from producer.sources.mysql.mysql_gtids import GtidSet
 from schemas.findings import START_OVER
 from schemas.wire.position import LogPoint, parse_binlog_file_number
 from schemas.wire.records import Identity, StoredPosition
 
 
 def is_other_server(stored: StoredPosition, now: Identity) -> bool:
-    """Return whether the server `now` is another one than the one recorded."""
-    return stored.identity.server_uuid != now.server_uuid
+    """Return whether the server `now` is another one than the one recorded, by its uuid (MariaDB: by its
+    id)."""
+    was = stored.identity
+    if was.server_uuid is None and now.server_uuid is None:
+        return was.server_id != now.server_id
+    return was.server_uuid != now.server_uuid
 
 
 def resume_other_log(
@@ -35,16 +40,18 @@ def resume_other_log(
     Raises SourceRefusedError, TransientSourceError (also while the server has yet to apply what it has
     received), and pymysql errors.
     """
+    rules, parse = catalog.session.flavour.failover, catalog.session.flavour.captured_gtids
     has_gtids = stored.identity.gtid_set or stored.began is not None  # a failover may have lost all of them
-    if not has_gtids or catalog.server.read_variables().get("gtid_mode") != "ON":
+    if not has_gtids or not catalog.server.has_failover_setting():
         raise SourceRefusedError(
-            "the source's new server cannot continue the log, because one of the two servers has no GTIDs",
-            f"set gtid_mode to ON on all servers of the source, and {START_OVER}",
+            f"the source's new server cannot continue the log, because {rules.without}",
+            f"{rules.remedy}, and {START_OVER}",
         )
     waits_for = find_unapplied(catalog)  # before its GTIDs: those are complete if it waits for nothing
     identity = catalog.server.read_identity()
-    captured = GtidSet.parse(stored.identity.gtid_set or "")
-    executed = GtidSet.parse(identity.gtid_set or "")
+    require_logged_xa(catalog, identity.version, None)
+    captured = parse(stored.identity.gtid_set or "")
+    executed, logged, unshown = catalog.server.read_executed(captured)
     lacking = captured.subtract(executed)
     if waits_for is not None and lacking.count():
         raise TransientSourceError(
@@ -52,41 +59,51 @@ def resume_other_log(
             f"still get them: {waits_for}"
         )
     search = _make_search(catalog, log, stored, beat)
-    place = search.find_resume_place(captured, executed)
-    prepared = search.locate_prepared(load_prepared(stored), executed)
-    switch = ServerSwitch(executed, waits_for is None, place.passed, prepared)
-    reached = captured.intersect(executed)
-    for each in place.passed:
-        reached.add(each.gtid)
+    place = search.find_resume_place(captured, logged)
+    prepared = {**(place.prepared or {}), **search.locate_prepared(load_prepared(stored), executed)}
+    switch = ServerSwitch(
+        executed, waits_for is None, place.passed, prepared, place.missed, place.ahead, unshown
+    )
+    reached = place.count_reached(captured.intersect(executed))
     return LogStart(
         place.file, place.pos, replace(identity, gtid_set=str(reached) or None),
         place.evidence.proofs or log.read_head_proof(place.file), stored.ts_ms, switch,
     )  # fmt: skip
 
 
-def list_captured_gtids(
-    catalog: Catalog, log: ProvenLog, start: LogStart, unexecuted: Callable[[str], LogPoint | None]
-) -> Identity:
+def complete_gtids(catalog: Catalog, log: ProvenLog, start: LogStart, settings: dict[str, Any]) -> Identity:
     """Return the identity of `start` with exactly the GTIDs before its place.
 
-    The server may have logged transactions there that it had not counted as executed.
+    The server may have logged transactions there after it was asked for its GTIDs, or had not counted them as
+    executed. `settings`: pymysql's, of the server.
     """
-    identity = start.identity
-    end = (parse_binlog_file_number(start.file), start.pos)
-    first = unexecuted(identity.gtid_set or "")
-    if first is None or first >= end:
-        return identity
-    names = {parse_binlog_file_number(file.name): file.name for file in catalog.server.log_files()}
-    found = GtidSet.parse(identity.gtid_set or "")
-    search = GtidLogSearch(lambda: (), _make_opener(catalog, log, start.identity), end)
-    for gtid in search.list_logged_gtids(first, names[first[0]]):
-        found.add(gtid)
+    flavour, identity = catalog.session.flavour, start.identity
+    found, rules = flavour.captured_gtids(identity.gtid_set or ""), flavour.failover
+    if rules.read_gtids_at is not None:
+        last = rules.read_gtids_at(catalog.session.run_query, start.file, start.pos)
+        found.add_all(flavour.captured_gtids(last))
+    elif rules.find_unexecuted is not None:
+        first = rules.find_unexecuted(settings, identity.gtid_set or "")
+        for gtid in _list_logged(catalog, log, start, first):
+            found.add_logged(gtid)
     return replace(identity, gtid_set=str(found) or None)
+
+
+def _list_logged(catalog: Catalog, log: ProvenLog, start: LogStart, first: LogPoint | None) -> list[str]:
+    """Return the GTIDs between `first` and the place of `start`; `first` None: there are none."""
+    end = (parse_binlog_file_number(start.file), start.pos)
+    if first is None or first >= end:
+        return []
+    names = {parse_binlog_file_number(file.name): file.name for file in catalog.server.log_files()}
+    make_comparison = catalog.session.flavour.failover.compare_log
+    search = GtidLogSearch(lambda: (), _make_opener(catalog, log, start.identity), end, make_comparison)
+    return search.list_logged_gtids(first, names[first[0]])
 
 
 def _make_search(
     catalog: Catalog, log: ProvenLog, stored: StoredPosition, beat: Callable[[], None]
 ) -> GtidLogSearch:
+    flavour = catalog.session.flavour
     end = catalog.server.log_end()  # after the GTIDs: the log has all of them up to there
     if end is None:
         raise SourceRefusedError("the source has no binary log", "set log_bin and restart it")
@@ -94,10 +111,12 @@ def _make_search(
     def list_files() -> Iterator[GtidFile]:
         for name, before in catalog.server.list_gtid_files():
             beat()
-            yield GtidFile(name, GtidSet.parse(before))
+            yield GtidFile(name, flavour.captured_gtids(before))
 
     point = (parse_binlog_file_number(end[0]), end[1])
-    return GtidLogSearch(list_files, _make_opener(catalog, log, stored.identity), point, beat)
+    return GtidLogSearch(
+        list_files, _make_opener(catalog, log, stored.identity), point, flavour.failover.compare_log, beat
+    )
 
 
 def _make_opener(

@@ -13,10 +13,17 @@ from pymysql.cursors import Cursor
 from producer.binlog_format import types as t
 from producer.binlog_format.row_events import TableMapForm, make_metadata_parsers
 from producer.errors import SourceRefusedError
-from producer.sources.binlog.flavour import BinlogFlavour, RunQuery, log_point
+from producer.sources.binlog.flavour import BinlogFlavour, ExecutedGtids, FailoverRules, RunQuery, log_point
 from producer.sources.chunk_data import LowWatermark
 from producer.sources.grants import TABLE_RIGHTS, Rights
-from producer.sources.mariadb.mariadb_gtids import MariadbGtids, has_reached_gtids
+from producer.sources.mariadb.mariadb_gtids import (
+    STRICT_MODE,
+    DomainComparison,
+    DomainOrder,
+    MariadbGtidSet,
+    find_executed,
+    has_reached_gtids,
+)
 from schemas.io.mysql_columns import CatalogColumn
 from schemas.io.server_errors import parse_server_version
 from schemas.wire.position import LogPoint, parse_binlog_file_number
@@ -80,6 +87,25 @@ def _has_gtids(_query: RunQuery, captured: str | None, now: str | None) -> bool:
     return has_reached_gtids(captured, now)
 
 
+def _read_executed(query: RunQuery, captured: MariadbGtidSet) -> ExecutedGtids:
+    (row,) = query("SELECT @@global.gtid_binlog_state AS logged, @@global.gtid_slave_pos AS applied")
+    logged = MariadbGtidSet.parse(row["logged"] or "")
+    applied = MariadbGtidSet.parse(row["applied"] or "")
+    executed, unshown = find_executed(captured, logged, applied)
+    return ExecutedGtids(executed, logged, unshown)
+
+
+def _read_gtids_at(query: RunQuery, file: str, pos: int) -> str:
+    """Return the last GTIDs before a place, and those that were applied before the log began: a server that
+    was built from a backup has them in gtid_slave_pos alone."""
+    (row,) = query(
+        "SELECT CONCAT_WS(',', NULLIF(BINLOG_GTID_POS(%s, %s), ''), NULLIF(@@global.gtid_slave_pos, '')) "
+        "AS gtids",
+        (file, pos),
+    )
+    return str(row["gtids"] or "")
+
+
 def _read_grants(query: RunQuery) -> list[str]:
     return [str(value) for row in query("SHOW GRANTS") for value in row.values()]
 
@@ -103,11 +129,23 @@ MARIADB_FLAVOUR = BinlogFlavour(
     own="CONCAT(@@global.hostname, ':', @@global.port)",
     uuid="NULL",
     gtids="@@global.gtid_binlog_state",
-    captured_gtids=MariadbGtids.parse,
+    captured_gtids=MariadbGtidSet.parse,
     has_gtids=_has_gtids,
     replicates_from=("SHOW ALL SLAVES STATUS",),
     xa_recover="XA RECOVER",
-    find_unexecuted=None,
+    failover=FailoverRules(
+        setting="gtid_strict_mode",
+        without="numbers of GTIDs may repeat or fall",
+        remedy=STRICT_MODE,
+        errant_remedy="build the replica anew, or let a failover to it copy these tables; do not write to "
+        "replicas directly (read_only = ON, and no rights to write in spite of it)",
+        list_event="Gtid_list",
+        writer="@@global.server_id",
+        executed=_read_executed,
+        compare_log=DomainComparison,
+        make_order=lambda before: DomainOrder(MariadbGtidSet.parse(before)),
+        read_gtids_at=_read_gtids_at,
+    ),
     logs_xa_at_commit=lambda version: _is_before(version, _XA_LOGGED_AT_PREPARE),
     logs_xa_in_order=lambda version: not _XA_LOGGED_AT_PREPARE <= parse_server_version(version) < _XA_ORDERED,
     rights=Rights(

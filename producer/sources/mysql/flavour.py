@@ -16,10 +16,10 @@ from pymysql.cursors import Cursor
 from producer.binlog_format import types as t
 from producer.binlog_format.log_event import parse_rotate
 from producer.binlog_format.row_events import TableMapForm, make_metadata_parsers
-from producer.sources.binlog.flavour import BinlogFlavour, RunQuery, log_point
+from producer.sources.binlog.flavour import BinlogFlavour, ExecutedGtids, FailoverRules, RunQuery, log_point
 from producer.sources.chunk_data import LowWatermark
 from producer.sources.grants import TABLE_RIGHTS, Rights
-from producer.sources.mysql.mysql_gtids import GtidSet
+from producer.sources.mysql.mysql_gtids import GtidSet, SetComparison
 from schemas.io.mysql_connection import open_connection
 from schemas.wire.position import LogPoint, parse_binlog_file_number
 
@@ -104,6 +104,11 @@ def _has_gtids(query: RunQuery, captured: str | None, _now: str | None) -> bool:
     return bool(row["inside"])
 
 
+def _read_executed(query: RunQuery, _captured: GtidSet) -> ExecutedGtids:
+    executed = GtidSet.parse(str(query("SELECT @@global.gtid_executed AS gtids")[0]["gtids"]))
+    return ExecutedGtids(executed, executed)
+
+
 def _read_grants(query: RunQuery) -> list[str]:
     """Return the lines of SHOW GRANTS.
 
@@ -147,7 +152,18 @@ MYSQL_FLAVOUR = BinlogFlavour(
     has_gtids=_has_gtids,
     replicates_from=("SHOW REPLICA STATUS", "SHOW SLAVE STATUS"),
     xa_recover="XA RECOVER CONVERT XID",
-    find_unexecuted=find_first_unexecuted,
+    failover=FailoverRules(
+        setting="gtid_mode",
+        without="one of the two servers has no GTIDs",
+        remedy="set gtid_mode to ON on all servers of the source",
+        errant_remedy="if they are harmless, commit an empty transaction with each of these GTIDs at the "
+        "primary; do not write to replicas directly (super_read_only = ON)",
+        list_event="Previous_gtids",
+        writer="@@global.server_uuid",
+        executed=_read_executed,
+        compare_log=SetComparison,
+        find_unexecuted=find_first_unexecuted,
+    ),
     logs_xa_at_commit=lambda _version: False,
     logs_xa_in_order=lambda _version: True,
     rights=Rights(

@@ -11,6 +11,7 @@ from producer.decoders.envelope import SourceContext
 from producer.errors import SourceRefusedError
 from producer.snapshot.reader import BackgroundChunkReader
 from producer.sources.changes import LogStart, TimedEnd
+from producer.sources.mysql.mysql_gtids import GtidSet
 from producer.sources.oracle.catalog import OracleCatalog
 from producer.sources.oracle.checks import check_oracle, require_oracle
 from producer.sources.oracle.chunks import OracleChunkQueue, OracleChunkReader
@@ -101,6 +102,10 @@ class OracleSource:
             )
         self._following.restore_tables(stored.proof)
         return LogStart(stored.file, stored.pos, now, stored.proof, stored.ts_ms)
+
+    def parse_gtids(self, text: str | None) -> GtidSet:
+        del text  # an Oracle has no GTIDs
+        return GtidSet()
 
     def open_log(self, record: StoredPosition, captured: Callable[[str, str], bool]) -> OracleLog:
         self._log = OracleLog(

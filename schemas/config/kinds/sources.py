@@ -35,7 +35,7 @@ class SourceKind:
     """Whether a section may have `columns`."""
 
 
-def _describe_binlog_kind(*rights: str, fails_over: bool) -> SourceKind:
+def _describe_binlog_kind(*rights: str) -> SourceKind:
     """Return a kind of server with MySQL's protocol; `rights`: those to read its log."""
     return SourceKind(
         "producer.sources.binlog.binlog_source",
@@ -47,16 +47,14 @@ def _describe_binlog_kind(*rights: str, fails_over: bool) -> SourceKind:
             "GRANT SELECT ON {tables} TO {account};",
         ),
         quote="`",
-        fails_over=fails_over,
+        fails_over=True,
         leaves_columns_out=True,
     )
 
 
 SOURCE_KINDS = {
-    "mysql": _describe_binlog_kind("REPLICATION SLAVE", "REPLICATION CLIENT", fails_over=True),
-    "mariadb": _describe_binlog_kind(
-        "REPLICATION SLAVE", "BINLOG MONITOR", "SLAVE MONITOR", fails_over=False
-    ),
+    "mysql": _describe_binlog_kind("REPLICATION SLAVE", "REPLICATION CLIENT"),
+    "mariadb": _describe_binlog_kind("REPLICATION SLAVE", "BINLOG MONITOR", "SLAVE MONITOR"),
     "oracle": SourceKind(
         "producer.sources.oracle.source",
         "make_oracle_source",

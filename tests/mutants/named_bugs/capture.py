@@ -187,4 +187,32 @@ BUGS = [
         new="        stop = None\n",
         tests=("tests/unit/test_prepared_xa.py",),
     ),
+    Mutant(
+        bug="an errant transaction of MariaDB hides the one that was skipped for it",
+        file="producer/sources/mariadb/mariadb_gtids.py",
+        old="self.missed.add_all(self._left.take_numbers(domain, first, number))",
+        new="self._left.take_numbers(domain, first, number)",
+        tests=("tests/unit/test_mariadb_failover.py",),
+    ),
+    Mutant(
+        bug="a number of a GTID domain may repeat",
+        file="producer/sources/mariadb/mariadb_gtids.py",
+        old="if number <= self.last.get(domain, 0):",
+        new="if number < self.last.get(domain, 0):",
+        tests=("tests/unit/test_mariadb_failover.py",),
+    ),
+    Mutant(
+        bug="a transaction that was not captured is skipped at a failover if another domain follows",
+        file="producer/sources/binlog/resume_search.py",
+        old="at = min((self.end, *begins), key=lambda step: step.number)",
+        new="at = self.end",
+        tests=("tests/unit/test_mariadb_failover.py",),
+    ),
+    Mutant(
+        bug="a repeated transaction that the topic does not have is published over a snapshot",
+        file="producer/start/server_switch.py",
+        old="*_find_unpublished(switch, topics, repeated),",
+        new="",
+        tests=("tests/unit/test_mariadb_failover.py",),
+    ),
 ]
