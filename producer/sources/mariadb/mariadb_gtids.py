@@ -39,6 +39,11 @@ class MariadbGtids:
         if last > self._last.get(stream, -1):
             self._last[stream] = last
 
+    def __contains__(self, gtid: str) -> bool:
+        """Return whether the transaction, or a later one of its domain and server, was added."""
+        stream, _, number = gtid.rpartition("-")
+        return int(number) <= self._last.get(stream, -1)
+
     def __str__(self) -> str:
         return ",".join(f"{stream}-{number}" for stream, number in sorted(self._last.items()))
 
