@@ -43,8 +43,15 @@ from schemas.config.spark import SparkConfig, SparkDriverConfig
 NOT_YET: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("sources", "type"): ("tdsql",),
     ("sources", "topics"): ("source",),
+    ("sources", "events"): ("tdsql-json",),
     ("targets", "type"): ("tdsql",),
     ("pipelines", "consistency"): ("transaction",),
+}
+
+#: Value of a later version → what this version lacks for it, where parts of it exist.
+_LACKING: Mapping[str, str] = {
+    "tdsql-json": "it knows the messages of the subscription, and reads neither their topic nor the tables' "
+    "definitions (see `rowlock docs tdsql`)",
 }
 
 
@@ -204,7 +211,9 @@ def _explain_detail(detail: ErrorDetails, path: tuple[str, ...], *, hidden: bool
 def _explain_unknown_value(detail: ErrorDetails, path: tuple[str, ...], shown: str) -> tuple[str, str]:
     expected = str(detail.get("ctx", {})["expected"])
     if _is_not_yet(path, detail.get("input")):
-        return f"{shown} is not supported in this version of rowlock", f"use {expected}"
+        lacking = _LACKING.get(str(detail.get("input")))
+        why = "" if lacking is None else f": {lacking}"
+        return f"{shown} is not supported in this version of rowlock{why}", f"use {expected}"
     return f"{shown} is not known", f"one of {expected.replace(' or ', ', ')}"
 
 

@@ -31,7 +31,8 @@ def test_a_named_bug_changes_one_place_of_the_product(mutant: Mutant) -> None:
 
 
 def test_named_bugs_have_distinct_names_and_changes() -> None:
-    assert 70 <= len({mutant.bug for mutant in NAMED_BUGS}) == len(NAMED_BUGS) <= 100
+    # The most that `.ci/run` can try in its time, by turns; it was 100 before failovers and TDSQL came in.
+    assert 70 <= len({mutant.bug for mutant in NAMED_BUGS}) == len(NAMED_BUGS) <= 120
     assert len({mutant[:3] for mutant in NAMED_BUGS}) == len(NAMED_BUGS)
 
 

@@ -215,4 +215,32 @@ BUGS = [
         new="",
         tests=("tests/unit/test_mariadb_failover.py",),
     ),
+    Mutant(
+        bug="a transaction of TDSQL's subscription is returned again when it is delivered again",
+        file="producer/sources/tdsql_json/assembly.py",
+        old="        self._covered.setdefault(set_name, CoveredGtids()).add(transaction.gtid)\n",
+        new="",
+        tests=("tests/unit/test_tdsql_json_assembly.py",),
+    ),
+    Mutant(
+        bug="rows of TDSQL's subscription are dropped with their transaction if it has another end than xid",
+        file="producer/sources/tdsql_json/assembly.py",
+        old="        if transaction.messages:\n            last",
+        new="        if transaction.messages and transaction.query:\n            last",
+        tests=("tests/unit/test_tdsql_json_assembly.py",),
+    ),
+    Mutant(
+        bug="a reader of TDSQL's subscription starts again after the begin of an open transaction",
+        file="producer/sources/tdsql_json/assembly.py",
+        old="return min((each.offset for each in self._open.values()), default=None)",
+        new="return None",
+        tests=("tests/unit/test_tdsql_json_assembly.py",),
+    ),
+    Mutant(
+        bug="a backslash in a literal of TDSQL's subscription is taken for an escape without a declaration",
+        file="producer/sources/tdsql_json/literals.py",
+        old="        if escapes is None:\n",
+        new="        if False:\n",
+        tests=("tests/unit/test_tdsql_json_values.py",),
+    ),
 ]
