@@ -78,11 +78,6 @@ class MariadbGtidSet(GtidSet):
             self._subtract_range(stream, 0, last)
         return taken
 
-    def __contains__(self, gtid: str) -> bool:
-        """Return whether the transaction, or a later one of its domain and server, was added."""
-        stream, _, number = gtid.rpartition("-")
-        return int(number) <= self._last.get(stream, -1)
-
     def __str__(self) -> str:
         return ",".join(
             f"{stream}-{last}" if first in (1, last) else f"{stream}-{first}..{last}"

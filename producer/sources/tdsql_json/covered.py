@@ -6,7 +6,7 @@ transaction is a repeated delivery.
 
 from __future__ import annotations
 
-from producer.sources.mariadb.mariadb_gtids import MariadbGtids
+from producer.sources.mariadb.mariadb_gtids import MariadbGtidSet
 from producer.sources.mysql.mysql_gtids import GtidSet
 
 
@@ -20,9 +20,9 @@ class CoveredGtids:
 
     __slots__ = ("_intervals", "_last")
 
-    def __init__(self, intervals: GtidSet | None = None, last: MariadbGtids | None = None) -> None:
+    def __init__(self, intervals: GtidSet | None = None, last: MariadbGtidSet | None = None) -> None:
         self._intervals = intervals if intervals is not None else GtidSet()
-        self._last = last if last is not None else MariadbGtids()
+        self._last = last if last is not None else MariadbGtidSet()
 
     @classmethod
     def parse(cls, text: str) -> CoveredGtids:
@@ -30,12 +30,12 @@ class CoveredGtids:
         members = [member for member in text.split(",") if member]
         return cls(
             GtidSet.parse(",".join(member for member in members if ":" in member)),
-            MariadbGtids.parse(",".join(member for member in members if ":" not in member)),
+            MariadbGtidSet.parse(",".join(member for member in members if ":" not in member)),
         )
 
     def add(self, gtid: str) -> None:
         """Add one transaction of which everything was passed on."""
-        (self._intervals if ":" in gtid else self._last).add(gtid)
+        (self._intervals if ":" in gtid else self._last).add_logged(gtid)
 
     def __contains__(self, gtid: str) -> bool:
         return gtid in (self._intervals if ":" in gtid else self._last)
