@@ -175,6 +175,7 @@ _XA = "the server locks prepared rows, loses none, and keeps their log (tests/un
 _FAILOVER = (
     "no source has a second server here (tests/sim/test_failover.py, tests/unit/test_failover_start.py)"
 )
+_LARGE = "no event above 32 MB and no damaged one (tests/unit/test_large_rows.py, test_log_proof.py)"
 _ONLY = "asked with `snapshot: only`"
 _SAID = "text for people and tests"
 NOT_SIMULATED |= {
@@ -202,6 +203,8 @@ NOT_SIMULATED |= {
             mysql_gtids.GtidSet.find_first_numbers mysql_gtids._subtract_intervals startup.explain_changed
             startup.CaptureStarter._stop_changed rows.RowSender._leave_out_covered
             topic_recovery.TopicFindings.extend_range""",
+        _LARGE: """log_stream.LogStream._read_large_packet log_stream.LogStream._verify_large_checksum
+            log_stream.LogStream._build_damage_error""",
         _ONLY: """states.CopyStates.busy copies.TableCopies.busy""",
         _STOPS: """transactions.TransactionAssembler.skip_uncaptured transactions.CapturedRows.withdraw_rows binlog_log.BinlogLog.skip_uncaptured binlog_log._build_decoding_stop
             transactions._build_partial_rows_stop transactions._build_stream_stop transactions._build_unknown_event_stop

@@ -91,7 +91,7 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCont
 
     answers: dict[str, Callable[..., Any]] = {
         "check.list_scoped_findings": lambda _: attach_scope(FindingScope.EVERYTHING, "", [sample(Finding)]),
-        "headroom.measure_headroom": lambda _: (
+        "headroom.measure_headroom": lambda *_: (
             [Backlog("source b1", "its log", RetentionLimits(7200.0, "days"), 1.0, "capture")],
             [],
         ),

@@ -47,6 +47,7 @@ from rowlock.views.retention import RetentionLimits
 from rowlock.views.source import RetainedLog
 from schemas.config.model import Config, load_config
 from schemas.errors import ServerConnectError
+from schemas.findings import Finding
 from schemas.problems import Problem, encode_problem
 from schemas.table.names import TableName, format_table_text
 from schemas.wire.copies import CopyState, RemovedRows
@@ -856,7 +857,7 @@ def test_check_tells_the_headroom_of_all_that_is_captured_and_applied(config: Co
     log = RetainedLog(RetentionLimits(None, "expire_logs_days"), (("f.000003", 600),))
     topic_kept = RetentionLimits(3600.0, "retention.ms", 1 << 30, "retention.bytes")
     read(Seen([lane(0, 9)], log=log, kept={TOPIC: topic_kept}))
-    (source, topic), warnings = of_check.measure_headroom(config)
+    (source, topic), warnings = of_check.measure_headroom(config, [])
     assert (
         str(source) == "source b1: its log is kept for ever; the oldest that capture has not read is 2 s old"
     )
@@ -874,11 +875,11 @@ def test_check_tells_the_headroom_of_all_that_is_captured_and_applied(config: Co
 def test_a_log_that_is_kept_too_briefly_is_found_without_kafka(config: Config, read: Any) -> None:
     brief = RetentionLimits(60.0, "expire_logs_days")
     read(Seen([lane(0, 9)], log=RetainedLog(brief, (("f.000003", 600),))))
-    (warning,) = of_check.list_short_logs(config)
+    (warning,) = of_check.list_short_logs(config, [])
     assert (warning.place, warning.level) == ("source b1", "warning")
     assert "its log is kept for 60 s only (expire_logs_days)" in warning.message
     read(Seen([lane(0, 9)], log=None))
-    assert ["is not known" in each.message for each in of_check.list_short_logs(config)] == [True]
+    assert ["is not known" in each.message for each in of_check.list_short_logs(config, [])] == [True]
 
 
 def test_a_right_that_the_check_of_the_source_names_is_not_named_again(config: Config, read: Any) -> None:
@@ -886,13 +887,17 @@ def test_a_right_that_the_check_of_the_source_names_is_not_named_again(config: C
         1227, "Access denied; you need (at least one of) the BINLOG MONITOR privilege(s)"
     )
     read(Seen([lane(0, 9)], log=None, log_fails=denied))
-    assert of_check.list_short_logs(config) == []
-    assert [each.place for each in of_check.measure_headroom(config)[1]] == []
+    reported = [Finding("error", "source b1", "user u lacks BINLOG MONITOR", "GRANT")]
+    assert of_check.list_short_logs(config, reported) == []
+    assert [each.place for each in of_check.measure_headroom(config, reported)[1]] == []
+    other = [Finding("error", "source b1", "user u lacks SELECT", "GRANT SELECT")]
+    for warnings in (of_check.list_short_logs(config, other), of_check.measure_headroom(config, other)[1]):
+        assert ["is not known" in each.message for each in warnings] == [True], "denied all the same"
 
 
 def test_check_says_what_it_cannot_tell(config: Config, read: Any) -> None:
     read(late(1, kept={}))
-    found, (down, hidden) = of_check.measure_headroom(config)
+    found, (down, hidden) = of_check.measure_headroom(config, [])
     assert found == []
     assert (down.place, down.remedy) == ("source b1", "GRANT")
     assert "is not known: source b1: it says nothing of its log" in down.message
@@ -901,7 +906,7 @@ def test_check_says_what_it_cannot_tell(config: Config, read: Any) -> None:
     unread.produced[4] = None
     read(unread)
     assert [
-        "at offset 4 cannot be read" in each.message for each in of_check.measure_headroom(config)[1]
+        "at offset 4 cannot be read" in each.message for each in of_check.measure_headroom(config, [])[1]
     ] == [
         False,
         True,
