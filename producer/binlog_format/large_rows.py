@@ -9,6 +9,7 @@ and is decoded like any other; `CutBody.cut` names what is missing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from producer.binlog_format import types as t
@@ -59,14 +60,12 @@ def cut_rows_event(
     plain = t.COMPRESSED.get(event_type, event_type)
     head = _read_head(plain, source)
     found = CutBody(head.data + _UNREADABLE)
-    try:
+    with suppress(DecodeError):  # the decoder finds it again, where it is known which table it concerns
         if head.has_all_columns and plain in t.WRITES | t.UPDATES | t.DELETES:
             rows = source if plain == event_type else _unpack_rows(source)
             cut = _cut_rows(head, rows, maps, limit)
             if rows is source or not rows.has_more():
                 found = cut
-    except DecodeError as error:
-        del error  # the decoder finds it again, where it is known which table it concerns
     source.skip(source.rest)
     return plain, found
 

@@ -6,7 +6,7 @@ are reported at once. A variable that the server does not have is considered rig
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from producer.sources.catalog import BINLOG_FLAVOURS, Catalog, open_catalog
 from producer.sources.grants import CatalogVisibility, list_hidden_objects, list_missing_grants
 from producer.sources.protocols import SourceCheckResult
 from producer.sources.source_session import source_errors
+from producer.sources.survey import ExaminedTable
 from schemas.config.model import SourceConfig
 from schemas.config.secrets import add_secret_place
 from schemas.errors import SchemaError
@@ -39,7 +40,6 @@ from schemas.io.server_errors import (
     get_noted_read,
 )
 from schemas.table.left_out import LeftOutColumns
-from schemas.table.model import Table
 from schemas.table.online_ddl import TableName, find_tool_tables
 
 _ACCESS_DENIED = frozenset({1045, 1044, 1698})
@@ -218,19 +218,19 @@ f"pt-online-schema-change alters {owner[0]}.{owner[1]}"),
     for name, surveyed in examined.items():
         if surveyed.problem is not None:
             yield build_error_finding(f"{place}, table {name[0]}.{name[1]}", surveyed.problem)
-    if all(surveyed.problem is None for surveyed in examined.values()):  # else not every column is known
-        tables = [surveyed.table for surveyed in examined.values() if surveyed.table is not None]
-        yield from _check_left_out_columns(catalog.tables.left_out, tables, place)
+    yield from _check_left_out_columns(catalog.tables.left_out, examined, place)
     for pattern in source.tables:
         if not pattern.startswith("!") and names and not catalog.tables.list_table_names([pattern]):
             yield build_no_table_finding(place, [pattern])
 
 
 def _check_left_out_columns(
-    left_out: LeftOutColumns, tables: Sequence[Table], place: str
+    left_out: LeftOutColumns, examined: Mapping[TableName, ExaminedTable], place: str
 ) -> Iterator[Finding]:
     """Check that the tables have the columns that `columns:` names."""
-    for pattern, column in left_out.yield_unknown(tables):
+    tables = [each.table for each in examined.values() if each.problem is None and each.table is not None]
+    unread = [name for name, each in examined.items() if each.problem is not None]
+    for pattern, column in left_out.yield_unknown(tables, unread):
         what = (
             f"no table that {pattern!r} decides about has a column {column}"
             if column

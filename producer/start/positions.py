@@ -86,17 +86,17 @@ def require_recorded_server(stored: StoredPosition, now: Identity) -> None:
     id).
     """
     was = stored.identity
-    remedy = (
-        f"if it is a replica that was promoted, write `hosts` instead of `host` and `port`; else {START_OVER}"
-    )
-    if was.server_uuid is not None or now.server_uuid is not None:
-        same = was.server_uuid == now.server_uuid
-        seen = f"server_uuid {now.server_uuid}, recorded is {was.server_uuid}"
-    else:
-        same = was.server_id == now.server_id
+    if was.is_same_server(now):
+        return
+    if was.server_uuid is None and now.server_uuid is None:
         seen = f"server_id {now.server_id}, recorded is {was.server_id}"
-    if not same:
-        raise SourceRefusedError(f"the source is another server than the one recorded: {seen}", remedy)
+    else:
+        seen = f"server_uuid {now.server_uuid}, recorded is {was.server_uuid}"
+    raise SourceRefusedError(
+        f"the source is another server than the one recorded: {seen}",
+        "if it is a replica that was promoted, write `hosts` instead of `host` and `port`; else "
+        f"{START_OVER}",
+    )
 
 
 def check_gtids(stored: StoredPosition, now: Identity, *, contained: bool) -> None:

@@ -49,16 +49,22 @@ class LeftOutColumns:
         asked = {name for name in table.logged_names if name.lower() in names}
         return sorted(unpublished ^ asked)
 
-    def yield_unknown(self, tables: Iterable[Table]) -> Iterator[tuple[str, str]]:
+    def yield_unknown(
+        self, tables: Iterable[Table], unread: Iterable[TableName] = ()
+    ) -> Iterator[tuple[str, str]]:
         """Yield (pattern, column) for each column of the option that no table has for which the pattern
-        decides; the column is "" if the pattern decides about none of the tables.
+        decides; the column is "" if the pattern decides about none of the tables. A pattern that decides
+        about one of the tables `unread`, whose columns are not known, is not judged.
         """
         known: dict[str, set[str]] = {}
+        unjudged = {self.find_pattern(name) for name in unread}
         for table in tables:
             pattern = self.find_pattern((table.db, table.name))
             if pattern is not None:
                 known.setdefault(pattern, set()).update(map(str.lower, table.logged_names))
         for pattern, columns in self._option.items():
+            if pattern in unjudged:
+                continue
             if pattern not in known:
                 yield pattern, ""
                 continue

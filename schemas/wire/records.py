@@ -83,6 +83,12 @@ class Identity(msgspec.Struct, kw_only=True):
     version: str = msgspec.field(name="version")
     gtid_set: str | None = msgspec.field(name="gtid_set")
 
+    def is_same_server(self, other: Identity) -> bool:
+        """Return whether both are one server, by its uuid (MariaDB: by its id)."""
+        if self.server_uuid is None and other.server_uuid is None:
+            return self.server_id == other.server_id
+        return self.server_uuid == other.server_uuid
+
 
 class Anchor(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The places of a table's last definition and last chunk marker in its topic, so that a start need

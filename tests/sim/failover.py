@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 
 from producer.binlog_format import log_event as log
 from producer.sources.binlog.flavour import ExecutedGtids
-from producer.sources.binlog.server_switch import is_other_server, resume_other_log
+from producer.sources.binlog.server_switch import resume_other_log
 from producer.sources.changes import LogStart
 from producer.sources.mysql.mysql_gtids import GtidSet
 from producer.sources.server_state import AnsweringServer, ReplicaChannel
@@ -187,7 +187,7 @@ class _ServerPort(SimulatedServer):
 
     def resume_log(self, stored: StoredPosition) -> LogStart:
         port: Any = self
-        if is_other_server(stored, self.read_identity()):
+        if not stored.identity.is_same_server(self.read_identity()):
             return resume_other_log(port, self._log, stored, lambda: None)
         return super().resume_log(stored)
 

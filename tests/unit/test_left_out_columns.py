@@ -100,6 +100,12 @@ def test_unknown_columns_and_patterns_are_found() -> None:
     assert list(NOTHING_LEFT_OUT.yield_unknown(tables)) == []
 
 
+def test_table_that_cannot_be_read_hides_no_misspelt_column_of_another_pattern() -> None:
+    left_out = LeftOutColumns({"bank.*": ["typo"], "old.*": ["gone"]}, NameRules())
+    assert list(left_out.yield_unknown([doc(SCAN)], [("old", "t")])) == [("bank.*", "typo")]
+    assert list(left_out.yield_unknown([doc(SCAN)], [("bank", "t")])) == [("old.*", "")]
+
+
 def test_definition_event_has_no_column_that_is_left_out() -> None:
     table = leave_columns_out(doc(SCAN, NOTE), {"scan"})
     _, value = encode_definition(table, CONTEXT, TopicTail(), transaction(), row=1)

@@ -27,7 +27,7 @@ from producer.sources.binlog.host_watch import HostWatch
 from producer.sources.binlog.hosts import ask_hosts, identify_host, select_server
 from producer.sources.binlog.large_packets import make_file_opener
 from producer.sources.binlog.proven_log import ProvenLog, log_beginning, read_timed_end, resume_proven_log
-from producer.sources.binlog.server_switch import complete_gtids, is_other_server, resume_other_log
+from producer.sources.binlog.server_switch import complete_gtids, resume_other_log
 from producer.sources.binlog.xa_recover import read_recovered_xa
 from producer.sources.catalog import Catalog, get_flavour, open_catalog
 from producer.sources.changes import LogStart, TimedEnd
@@ -235,7 +235,7 @@ class BinlogSource:
 
     def resume_log(self, stored: StoredPosition) -> LogStart:
         with self._catalog.open_catalog() as catalog:
-            if self._section.hosts and is_other_server(stored, catalog.server.read_identity()):
+            if self._section.hosts and not stored.identity.is_same_server(catalog.server.read_identity()):
                 return resume_other_log(catalog, self._log, stored, self._beat)
             return resume_proven_log(catalog, self._log, stored)
 

@@ -23,15 +23,6 @@ from schemas.wire.position import LogPoint, parse_binlog_file_number
 from schemas.wire.records import Identity, StoredPosition
 
 
-def is_other_server(stored: StoredPosition, now: Identity) -> bool:
-    """Return whether the server `now` is another one than the one recorded, by its uuid (MariaDB: by its
-    id)."""
-    was = stored.identity
-    if was.server_uuid is None and now.server_uuid is None:
-        return was.server_id != now.server_id
-    return was.server_uuid != now.server_uuid
-
-
 def resume_other_log(
     catalog: Catalog, log: ProvenLog, stored: StoredPosition, beat: Callable[[], None]
 ) -> LogStart:
