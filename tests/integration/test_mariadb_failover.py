@@ -117,25 +117,48 @@ def test_a_domain_that_is_added_and_one_that_is_deleted_change_nothing(site: Sit
     judge(site, set())
 
 
-def test_errant_transactions_and_those_that_are_skipped_for_them_stop_their_tables(site: Site) -> None:
-    """Someone writes to the replica directly. The primary's next transaction has the same number, so the
-    replica refuses it, and an operator skips it."""
+def skip_for_errant(site: Site) -> None:
+    """Someone writes to table b of the replica directly. The primary's next transaction, on table c, has the
+    same number, so the replica refuses it, and an operator skips it."""
+    with site.replica.connect(site.db) as connection:
+        connection.cursor().execute(put(site, "b", 77))
+    found = [each.message for each in source_findings(site.config())]
+    assert any("has transactions that the primary lacks" in each for each in found), found
+    in_domain(site, 0, put(site, "c", 5))
+    until(lambda: "strict" in site.replica.read_status()[0]["Last_SQL_Error"], "the replica refuses it")
+    site.replica.execute("STOP SLAVE")
+    skipped = str(site.primary.execute("SELECT @@global.gtid_binlog_pos")[0][0])
+    site.replica.execute("SET GLOBAL gtid_slave_pos = %s", (skipped,))
+    site.replica.execute("START SLAVE")
+
+
+def test_a_skipped_transaction_that_nothing_follows_stops_its_table(site: Site) -> None:
+    """The replica counts it as applied, and its log ends before the number."""
     with running(site.config(), "s") as unit:
         site.await_rows()
         await_replica(site)
-        with site.replica.connect(site.db) as connection:
-            connection.cursor().execute(put(site, "b", 77))
-        found = [each.message for each in source_findings(site.config())]
-        assert any("has transactions that the primary lacks" in each for each in found), found
-        in_domain(site, 0, put(site, "c", 5))
-        until(lambda: "strict" in site.replica.read_status()[0]["Last_SQL_Error"], "the replica refuses it")
-        site.replica.execute("STOP SLAVE")
-        skipped = str(site.primary.execute("SELECT @@global.gtid_binlog_pos")[0][0])
-        site.replica.execute("SET GLOBAL gtid_slave_pos = %s", (skipped,))
-        site.replica.execute("START SLAVE")
-        in_domain(site, 0, put(site, "a", 6))
+        skip_for_errant(site)
         site.await_rows()
-        until(lambda: site.replica.execute(f"SELECT 1 FROM {site.db}.a WHERE id = 6"), "the replica goes on")
+        site.fail_over()
+        until(lambda: site.record.epoch == 1, f"the switch; {unit.output()[-3000:]}")
+        assert site.stops == {"c"}, site.record.stops
+        assert "lacks transactions on" in site.record.stops[f"{site.db}.c"].reason
+        site.change(*(put(site, table, 9) for table in TABLES))
+        site.await_rows({"a", "b", "d"})
+        site.copy("c")
+        site.await_rows()
+        assert unit.stop() == 0, unit.output()
+    judge(site, {"c"})
+
+
+def test_errant_transactions_and_those_that_are_skipped_for_them_stop_their_tables(site: Site) -> None:
+    with running(site.config(), "s") as unit:
+        site.await_rows()
+        await_replica(site)
+        skip_for_errant(site)
+        in_domain(site, 0, put(site, "a", 66))
+        site.await_rows()
+        until(lambda: site.replica.execute(f"SELECT 1 FROM {site.db}.a WHERE id = 66"), "the replica goes on")
         site.fail_over()
         until(lambda: site.record.epoch == 1, f"the switch; {unit.output()[-3000:]}")
         assert site.stops == {"b", "c"}, site.record.stops

@@ -61,7 +61,7 @@ class MariadbServer(Server):
         assert isinstance(self.executed_set, MariadbGtidSet)
         logged = self.executed_set.copy()
         executed, unshown = find_executed(captured, logged, self.applied)
-        return ExecutedGtids(executed, logged, unshown)
+        return ExecutedGtids(executed, logged, unshown, self.applied)
 
     def includes(self, now: str, stored: str) -> bool:
         return has_reached_gtids(stored, now)

@@ -188,7 +188,7 @@ NOT_SIMULATED |= {
         _STATEMENTS: """barriers.BarrierHandler._build_unfit_stop startup.CaptureStarter._leave_out proof._await_statements""",  # noqa: E501
         _ASKED: """limits.explain_unbalanced_condition""",
         _XA: """prepared_xa._list_tables prepared_xa.RecoveredXa.find_lost prepared_xa._build_altered_stop
-            prepared_xa._build_unplaced_stop prepared_xa.build_purged_stop
+            prepared_xa._build_unplaced_stop prepared_xa.build_purged_stop prepared_xa._build_unordered_stop
             binlog_log.BinlogLog._report_lost_xa""",
         _FAILOVER: """mysql_gtids.GtidSet.intersect mysql_gtids.GtidSet.count mysql_gtids.GtidSet.subtract
             mysql_gtids.GtidSet.add_all mysql_gtids.GtidSet.remove_from mysql_gtids.GtidSet.remove_server

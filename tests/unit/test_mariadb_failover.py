@@ -96,10 +96,14 @@ def test_a_server_has_what_was_captured(stored: str | None, now: str | None, rea
         ("0-1-9", "", "0-1-9", ""),
         ("0-1-100,0-2-120", "0-1-100", "", "0-2-101..120"),
         ("0-1-90,0-2-99", "0-1-100", "0-1-100", "0-2-91..99"),
+        ("0-1-14", "0-1-12,0-2-13", "0-1-13", "0-1-13..14"),
+        ("0-1-13", "0-2-13", "0-1-13", "0-1-13"),
+        ("0-1-100", "0-2-101", "0-1-100", ""),
     ],
     ids=[
         "all", "a tail", "a server before it", "a domain that is deleted", "a part of one",
         "built from a backup", "a server that it never replicated", "another history of the domain",
+        "skipped for an errant one", "skipped, and its stream is not logged", "a backup that was promoted",
     ],
 )  # fmt: skip
 def test_what_the_new_server_lacks(captured: str, logged: str, applied: str, lacking: str) -> None:

@@ -50,12 +50,14 @@ class GtidOrder(Protocol):
 class ExecutedGtids(NamedTuple):
     """The transactions that a server has: those that it has `executed`, and those that are or were in its log
     (`logged`). `unshown`: the last captured GTIDs of domains of which it shows nothing: it lacks these, or
-    it has applied and forgotten them.
+    it has applied and forgotten them. `applied`: those that it does not wait for, also if it has skipped
+    them.
     """
 
     executed: GtidSet
     logged: GtidSet
     unshown: tuple[str, ...] = ()
+    applied: GtidSet = GtidSet()
 
 
 @dataclass(frozen=True)

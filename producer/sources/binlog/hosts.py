@@ -145,7 +145,8 @@ def find_unapplied(catalog: Catalog) -> str | None:
         if channel.receives:
             return f"it replicates {channel.origin}"
         received = parse(channel.received)
-        unapplied = received.subtract(catalog.server.read_executed(received).executed)
+        found = catalog.server.read_executed(received)
+        unapplied = received.subtract(found.executed).subtract(found.applied)
         if unapplied.count() or not (channel.received or channel.is_applied):
             shown = f" ({unapplied})" if unapplied.count() else ""
             return f"it has received transactions of {channel.origin} that it has not applied{shown}"

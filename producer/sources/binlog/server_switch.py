@@ -42,7 +42,7 @@ def resume_other_log(
     identity = catalog.server.read_identity()
     require_logged_xa(catalog, identity.version, None)
     captured = parse(stored.identity.gtid_set or "")
-    executed, logged, unshown = catalog.server.read_executed(captured)
+    executed, logged, unshown, _ = catalog.server.read_executed(captured)
     lacking = captured.subtract(executed)
     if waits_for is not None and lacking.count():
         raise TransientSourceError(

@@ -92,7 +92,7 @@ def _read_executed(query: RunQuery, captured: MariadbGtidSet) -> ExecutedGtids:
     logged = MariadbGtidSet.parse(row["logged"] or "")
     applied = MariadbGtidSet.parse(row["applied"] or "")
     executed, unshown = find_executed(captured, logged, applied)
-    return ExecutedGtids(executed, logged, unshown)
+    return ExecutedGtids(executed, logged, unshown, applied)
 
 
 def _read_gtids_at(query: RunQuery, file: str, pos: int) -> str:

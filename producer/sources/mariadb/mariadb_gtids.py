@@ -94,10 +94,14 @@ def find_executed(
 
     `logged`: its gtid_binlog_state; `applied`: its gtid_slave_pos. A server that was built from a backup, or
     whose domain was deleted, has no number of a stream. It has what precedes the last captured transaction
-    that it shows in the same domain.
+    that it shows in the same domain. An applied number that the log lacks counts only if the log has nothing
+    of its stream, and nothing of its domain up to it: a server logs what it executes, so an operator or a
+    filter has skipped any other.
     """
-    executed = logged.copy()
-    executed.add_all(applied)
+    executed, last_logged, streams = logged.copy(), logged.find_last_numbers(), logged.list_last()
+    for stream, number in applied.list_last().items():
+        if stream not in streams and last_logged.get(logged.name_order(stream), number + 1) > number:
+            executed.add_logged(f"{stream}-{number}")
     shown, known = executed.find_last_numbers(), executed.list_last()
     shared = captured.intersect(executed).find_last_numbers()
     unshown = list[str]()
