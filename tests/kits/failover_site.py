@@ -6,7 +6,7 @@ import contextlib
 import secrets
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -206,14 +206,16 @@ class Site:
         for table in tables:
             until(partial(self.holds_rows, table), f"topic of {table} has the source's rows")
 
-    def find_lost(self) -> dict[str, set[str]]:
-        """Return the transactions of the topics that the primary lacks, by table."""
+    def find_lost(self, healed: Collection[str] = ()) -> dict[str, set[str]]:
+        """Return the transactions of the topics that the primary lacks, by table, but those `healed`: lost in
+        an earlier failover, and replaced by a copy."""
         executed = self.primary.make_set.parse(self.primary.executed)
         lost = defaultdict[str, set[str]](set)
         for table in TABLES:
             for _, event in self.events(table):
-                if event.source.gtid is not None and event.source.gtid not in executed:
-                    lost[table].add(event.source.gtid)
+                gtid = event.source.gtid
+                if gtid is not None and gtid not in executed and gtid not in healed:
+                    lost[table].add(gtid)
         return lost
 
     def copied(self, table: str) -> int:
